@@ -1355,7 +1355,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/naive/selection.py", "right.sort(key=_defects)", "right.reverse()", f"{_PLANTED} -k selected"),
     # --- the viewer
     ("torl/run/records/rows.py", "return check_row(parse_json(text), kind)", "raise", _VIEW_INDEX),
-    ("torl_lab/view/indexing.py", " and (stat.size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
+    ("torl_lab/view/indexing.py", " and (stat.st_size > file.size or not file.mtime_ns):", ":", _VIEW_INDEX),
     (
         "torl_lab/view/indexing.py",
         "if file is not None and not _continues(",
@@ -1379,8 +1379,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         _VIEW_SELECTION,
     ),
     ("torl_lab/view/comparison.py", "common = start + int(different[0])", "common = start", _VIEW_SELECTION),
-    ("torl_lab/view/history.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
-    ("torl_lab/view/responses.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
+    ("torl_lab/view/comparison.py", "steps == last[owner]", "steps >= first[owner]", _VIEW_SELECTION),
+    ("torl_lab/view/requests.py", 'if request.headers.get(_CHANGE_HEADER) != "1":', "if False:", _VIEW_SERVER),
     ("torl_lab/view/server.py", 'not scope["path"].startswith("/api/")', "True", _VIEW_SERVER),
     ("torl_lab/replay/calls.py", "if session.fork() is not session:", "if False:", _VIEW_REPLAY),
     (
@@ -1450,7 +1450,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
 EQUIVALENT: list[tuple[str, str, str, str]] = [
     (
         "torl_lab/view/indexing.py",
-        "if stat.size < file.indexed:",
+        "if stat.st_size < file.indexed:",
         "if False:",
         "the checksum of lines that a file no longer has is -1, as that of no file; the guard saves reading it",
     ),

@@ -28,7 +28,7 @@ from torl.run.records.run_directory import read_config
 from torl_lab.doctor.history import StepHistory, read_history
 from torl_lab.doctor.proof import StepMaker, prove
 from torl_lab.doctor.registry import Results, installed_checks, one_line, run_checks
-from torl_lab.doctor.run_check import Finding
+from torl_lab.doctor.run_check import RunFinding
 
 
 @reports_errors
@@ -65,10 +65,7 @@ def _check_all(options: argparse.Namespace) -> int:
 
 
 def read_run(directory: Path) -> StepHistory:
-    """Read the history of a run of training.
-
-    Args:
-        directory: Directory of a run, finished or running.
+    """Read the history of a run of training, finished or running.
 
     Raises:
         ConfigError: The configuration cannot be read, or the run is not a training run.
@@ -80,7 +77,7 @@ def read_run(directory: Path) -> StepHistory:
     return read_history(directory, config)
 
 
-async def _prove_all(directory: Path, history: StepHistory, findings: Iterable[Finding], *, trust: bool) -> None:
+async def _prove_all(directory: Path, history: StepHistory, findings: Iterable[RunFinding], *, trust: bool) -> None:
     """Print the proof of each finding that has one."""
     with Console(sys.stderr) as console:
         make_step = StepMaker(directory, history.config, console, trust)

@@ -1,6 +1,5 @@
 """Checks of the engine: old weights, other weights, numeric differences, staleness."""
 
-from dataclasses import dataclass
 from statistics import fmean, median
 
 from torl.run.display.series import rank_correlation
@@ -9,7 +8,7 @@ from torl.run.records.thresholds import Limit
 from torl.training.health import coarser_dtype, inexact_logprobs, rounding_limit
 from torl_lab.doctor.history import RECENT, MissingInputError, StepHistory
 from torl_lab.doctor.run_check import Measurement, RunCheck
-from torl_lab.doctor.token_facts import DISAGREEMENT, ENGINE_SURE, TokenFacts
+from torl_lab.doctor.token_facts import DISAGREEMENT, ENGINE_SURE
 
 _CONFIDENT = Limit(
     3,
@@ -27,15 +26,10 @@ _AGE = Limit(8, "above 8 updates", "prime-rl")
 _EFFECTIVE = Limit(0.3, "below 0.3", "martingale, verl")
 
 
-@dataclass(frozen=True, slots=True)
 class _Gaps:
     """The gaps of the steps with tokens that the trained policy itself sampled."""
 
-    facts: list[TokenFacts]
-    rounding: float
-
-    @classmethod
-    def of(cls, history: StepHistory) -> "_Gaps":
+    def __init__(self, history: StepHistory) -> None:
         """Collect the gaps.
 
         Raises:
@@ -43,31 +37,15 @@ class _Gaps:
         """
         if reason := inexact_logprobs(history.config):
             raise MissingInputError(reason)
-        facts = [step.tokens for step in history.steps if step.tokens is not None and step.tokens.compared]
-        if not facts:
+        self.facts = [step.tokens for step in history.steps if step.tokens is not None and step.tokens.compared]
+        if not self.facts:
             raise MissingInputError("no recorded tokens of the trained policy itself (run.token_groups)")
-        return cls(facts, rounding_limit(history.config))
-
-    @property
-    def now(self) -> list[TokenFacts]:
-        return self.facts[-RECENT:]
-
-    @property
-    def first(self) -> float:
-        return self.facts[0].gap
-
-    @property
-    def gap(self) -> float:
-        return fmean(each.gap for each in self.now)
-
-    @property
-    def confident(self) -> int:
-        return sum(each.confident for each in self.now)
-
-    @property
-    def differs(self) -> bool:
-        """Whether engine and learner disagree by more than rounding makes of this model."""
-        return self.confident >= _CONFIDENT.value or self.gap > max(self.rounding, _GROWN * self.first)
+        self.now = self.facts[-RECENT:]
+        self.first, self.gap = self.facts[0].gap, fmean(each.gap for each in self.now)
+        self.confident = sum(each.confident for each in self.now)
+        self.rounding = rounding_limit(history.config)
+        # By more than rounding makes of this model.
+        self.differs = self.confident >= _CONFIDENT.value or self.gap > max(self.rounding, _GROWN * self.first)
 
     @property
     def grows(self) -> bool:
@@ -90,7 +68,7 @@ class _Gaps:
 )
 def stale_engine(history: StepHistory) -> Measurement | None:
     """Find a growing gap on tokens that are recorded as sampled by the trained policy."""
-    gaps = _Gaps.of(history)
+    gaps = _Gaps(history)
     if not gaps.differs or not gaps.grows:
         return None
     return gaps.measurement(f"the mean gap grew from {gaps.first:.2g} to {gaps.facts[-1].gap:.2g} nats")
@@ -104,7 +82,7 @@ def stale_engine(history: StepHistory) -> Measurement | None:
 )
 def wrong_engine(history: StepHistory) -> Measurement | None:
     """Find confident disagreement that does not grow with the updates."""
-    gaps = _Gaps.of(history)
+    gaps = _Gaps(history)
     if gaps.confident < _CONFIDENT.value or gaps.grows:
         return None
     return gaps.measurement(f"the mean gap was {gaps.first:.2g} nats at first and is {gaps.facts[-1].gap:.2g}")
@@ -118,7 +96,7 @@ def wrong_engine(history: StepHistory) -> Measurement | None:
 )
 def numeric_gap(history: StepHistory) -> Measurement | None:
     """Find a gap above rounding without confident disagreement or growth."""
-    gaps = _Gaps.of(history)
+    gaps = _Gaps(history)
     factor, kl = median(each.factor for each in gaps.now), median(each.kl for each in gaps.now)
     is_exact = coarser_dtype(history.config) == "float32" and gaps.gap > _EXACT.value
     is_rounding = factor <= _FACTOR.value and kl <= _KL.value and not is_exact

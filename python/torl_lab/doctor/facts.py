@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import isclose
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -115,56 +115,42 @@ def members_of(step: int, records: Sequence[TrajectoryRecord]) -> tuple[Member, 
     if not records:  # every episode failed
         return ()
     played = [tuple(each.trajectory for each in record.episode_trajectories) for record in records]
-    tokens = _TokenCounts.of([each for episode in played for each in episode])
+    counts = _token_counts([each for episode in played for each in episode])
     members, first = [], 0
     for line, (record, episode) in enumerate(zip(records, played, strict=True), start=1):
-        own = slice(first, first + len(episode))
-        members.append(_member(address_of(step, line), record, episode, tokens, own))
+        own = {name: each[first : first + len(episode)] for name, each in counts.items()}
+        totals = {name: int(each.max() if name == "sure_run" else each.sum()) for name, each in own.items()}
+        members.append(_member(address_of(step, line), record, episode, totals))
         first += len(episode)
     return tuple(members)
 
 
-@dataclass(frozen=True, slots=True)
-class _TokenCounts:
-    """Counts of tokens in each trajectory of a step (N,), computed at once, as `Member` names them."""
-
-    sampled: npt.NDArray[np.int64]
-    sure_run: npt.NDArray[np.int64]
-    improbable: npt.NDArray[np.int64]
-    boundaries: npt.NDArray[np.int64]
-    doubled: npt.NDArray[np.int64]
-    unseparated: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, trajectories: Sequence[Trajectory]) -> Self:
-        """Count the tokens of at least one trajectory. An empty place after each separates it from the next one."""
-        count, pad = len(trajectories), np.zeros(1, np.bool_)
-        ids = _joined([each.token_ids_T for each in trajectories], -1)
-        logprobs = _joined([each.rollout_logprobs_T for each in trajectories], -np.inf)
-        mask = _joined([each.loss_mask_T for each in trajectories], False)
-        owner = np.repeat(np.arange(count), [len(each) + 1 for each in trajectories])
-        vocabulary = int(ids.max(initial=0)) + 1
-
-        def counted(places: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-            return np.bincount(owner[places], minlength=count)
-
-        is_last = np.append(owner[1:] != owner[:-1], True)
-        kept = mask | is_last  # sampled tokens, and the place after each trajectory
-        sure = np.concatenate([pad, (logprobs[kept] > np.log(SURE)) & mask[kept], pad])
-        edges = np.flatnonzero(sure[1:] != sure[:-1])
-        longest = np.zeros(count, np.int64)
-        np.maximum.at(longest, owner[kept][edges[::2]], edges[1::2] - edges[::2])
-        is_end = ids == _end_token(trajectories)
-        follows = np.append(mask[:-1] & ~mask[1:] & ~is_last[1:], False)
-        ends = is_end.astype(np.int8) + np.append(is_end[1:], False)
-        return cls(
-            counted(mask),
-            longest,
-            counted(mask & (ids >= RARE_ID) & (logprobs < -np.log(vocabulary) - 2)),
-            counted(follows),
-            counted(follows & (ends == 2)),
-            counted(follows & (ends == 0)),
-        )
+def _token_counts(trajectories: Sequence[Trajectory]) -> dict[str, npt.NDArray[np.int64]]:
+    """Return the counts of tokens in each of at least one trajectory (N,), computed at once, as `Member` names them."""
+    count, pad = len(trajectories), np.zeros(1, np.bool_)
+    # An empty place after each trajectory separates it from the next one.
+    ids = _joined([each.token_ids_T for each in trajectories], -1)
+    logprobs = _joined([each.rollout_logprobs_T for each in trajectories], -np.inf)
+    mask = _joined([each.loss_mask_T for each in trajectories], False)
+    owner = np.repeat(np.arange(count), [len(each) + 1 for each in trajectories])
+    is_last = np.append(owner[1:] != owner[:-1], True)
+    kept = mask | is_last
+    sure = np.concatenate([pad, (logprobs[kept] > np.log(SURE)) & mask[kept], pad])
+    edges = np.flatnonzero(sure[1:] != sure[:-1])
+    longest = np.zeros(count, np.int64)
+    np.maximum.at(longest, owner[kept][edges[::2]], edges[1::2] - edges[::2])
+    is_end = ids == _end_token(trajectories)
+    follows = np.append(mask[:-1] & ~mask[1:] & ~is_last[1:], False)
+    ends = is_end.astype(np.int8) + np.append(is_end[1:], False)
+    lowest = -np.log(int(ids.max(initial=0)) + 1) - 2
+    places = {
+        "tokens": mask,
+        "improbable": mask & (ids >= RARE_ID) & (logprobs < lowest),
+        "boundaries": follows,
+        "doubled": follows & (ends == 2),
+        "unseparated": follows & (ends == 0),
+    }
+    return {"sure_run": longest} | {name: np.bincount(owner[each], minlength=count) for name, each in places.items()}
 
 
 def _joined(arrays: Sequence[npt.NDArray[Any]], end: Any) -> npt.NDArray[Any]:
@@ -178,14 +164,12 @@ def _end_token(trajectories: Sequence[Trajectory]) -> int:
     return found.most_common(1)[0][0] if found else -2
 
 
-def _member(
-    address: str, record: TrajectoryRecord, played: Sequence[Trajectory], tokens: _TokenCounts, own: slice
-) -> Member:
+def _member(address: str, record: TrajectoryRecord, played: Sequence[Trajectory], counts: Mapping[str, int]) -> Member:
     trajectory, grade = record.trajectory, record.grade
     problem = trajectory.prompt.problem
     invented = [found for each in played if (found := invents_results(each)) is not None]
     calls = [call for each in played for call in each.tool_calls]
-    sampled = int(tokens.sampled[own].sum())
+    waits = [call.wait_seconds for call in calls]
     return Member(
         address=address,
         group=trajectory.group_id,
@@ -200,7 +184,6 @@ def _member(
         contradicts=_contradicts(grade.answer, problem.answer),
         failure=grade.failure,
         advantage=record.advantage,
-        tokens=sampled,
         length=len(trajectory),
         finish=trajectory.finish_reason,
         calls=len(calls),
@@ -209,21 +192,17 @@ def _member(
         void=any(map(_has_void_turn, played)),
         invented=any(invented) if invented else None,
         repeated=max(repetition(each.sampled_text) for each in played),
-        sure_run=int(tokens.sure_run[own].max()),
-        improbable=int(tokens.improbable[own].sum()),
         branches=len(record.branches),
-        boundaries=int(tokens.boundaries[own].sum()),
-        doubled=int(tokens.doubled[own].sum()),
-        unseparated=int(tokens.unseparated[own].sum()),
         replica=trajectory.turns[0].replica if trajectory.turns else 0,
         seconds=trajectory.seconds,
-        longest_wait=max((call.wait_seconds for call in calls), default=0.0),
-        token_seconds=max(0.0, trajectory.seconds - sum(call.wait_seconds for call in calls)) / max(1, sampled),
+        longest_wait=max(waits, default=0.0),
+        token_seconds=max(0.0, trajectory.seconds - sum(waits)) / max(1, counts["tokens"]),
         node_calls=tuple(
             (call.outcome.details["worker_node"], call.outcome.ok, call.wait_seconds)
             for call in calls
             if "worker_node" in call.outcome.details
         ),
+        **counts,
     )
 
 

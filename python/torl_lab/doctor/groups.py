@@ -1,5 +1,6 @@
 """Checks of groups: no signal, a format that is not learned, differences that shrink, dropped episodes."""
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Final
@@ -9,8 +10,7 @@ import numpy as np
 from torl.run.records.thresholds import EQUAL_REWARDS, Limit
 from torl_lab.doctor.facts import Member
 from torl_lab.doctor.history import KEPT, MissingInputError, Step, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, RunCheck
-from torl_lab.doctor.trends import exceeds, kolmogorov_smirnov
+from torl_lab.doctor.run_check import Measurement, RunCheck, exceeds
 
 MIN_GROUPS: Final = 8
 """Minimum number of groups of the latest steps. Fractions of fewer are chance."""
@@ -133,18 +133,13 @@ def shrunken_differences(history: StepHistory) -> Measurement | None:
 )
 def discard_bias(history: StepHistory) -> Measurement | None:
     """Compare lengths within groups of which a part is trained, and of groups with lost episodes with complete ones."""
-    steps = history.steps[-KEPT:]
-    trained: list[Member] = []
-    dropped: list[Member] = []
-    with_losses: list[Member] = []
-    complete: list[Member] = []
-    size = history.config.rollout.samples_per_prompt
-    for group in (group for step in steps for group in step.groups):
-        kept = [member for member in group if member.advantage is not None]
-        if 0 < len(kept) < len(group):
-            trained += kept
-            dropped += [member for member in group if member.advantage is None]
-        (with_losses if len(group) < size else complete).extend(group)
+    steps, size = history.steps[-KEPT:], history.config.rollout.samples_per_prompt
+    groups = [group for step in steps for group in step.groups]
+    partly = [each for group in groups if len({each.advantage is None for each in group}) > 1 for each in group]
+    trained = [each for each in partly if each.advantage is not None]
+    dropped = [each for each in partly if each.advantage is None]
+    complete = [each for group in groups if len(group) >= size for each in group]
+    with_losses = [each for group in groups if len(group) < size for each in group]
     for one, other, form in (
         (trained, dropped, "trained responses have {:.0f} tokens, dropped ones of the same groups {:.0f}"),
         (complete, with_losses, "complete groups have {:.0f} tokens per response, groups with lost episodes {:.0f}"),
@@ -158,3 +153,17 @@ def discard_bias(history: StepHistory) -> Measurement | None:
             return Measurement(statistic, text, [*sorted(other, key=lambda member: -member.tokens)])
     members_in(steps)
     return None
+
+
+def kolmogorov_smirnov(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """Return the statistic and the asymptotic p-value of the two-sample test of Kolmogorov and Smirnov."""
+    x, y = np.sort(np.asarray(one, np.float64)), np.sort(np.asarray(other, np.float64))
+    points = np.concatenate([x, y])
+    statistic = float(
+        np.abs(np.searchsorted(x, points, "right") / len(x) - np.searchsorted(y, points, "right") / len(y)).max()
+    )
+    scaled = statistic * math.sqrt(len(x) * len(y) / (len(x) + len(y)))
+    if scaled < 0.2:
+        return statistic, 1.0
+    terms = (2 * (-1) ** (index - 1) * math.exp(-2 * index**2 * scaled**2) for index in range(1, 101))
+    return statistic, min(1.0, max(0.0, sum(terms)))

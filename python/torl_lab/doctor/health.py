@@ -16,7 +16,7 @@ from torl.run.records.tokens import TokenKey
 from torl.training.monitor import Monitor, Verdict
 from torl_lab.doctor.history import RECENT, StepHistory, read_evaluated_questions, read_history
 from torl_lab.doctor.registry import installed_checks, one_line, require_known_checks, run_checks
-from torl_lab.doctor.run_check import Finding
+from torl_lab.doctor.run_check import RunFinding
 
 LOG: Final = "logs/health.log"
 """Log of the findings, relative to the run directory."""
@@ -84,7 +84,8 @@ class Health(Monitor):
         found = {names.FINDINGS: len(findings)} | {names.finding(each.check.id): 1 for each in findings}
         new = [each for each in findings if step - self._seen.get(each.check.id, -_GRACE - 1) > _GRACE]
         self._seen |= {each.check.id: step for each in findings}
-        self._log(step, new)
+        for each in new:
+            self._log(step, "\n".join([*each.lines(), ""]))
         failed = {name: error for name, error in results.failed.items() if name not in self._failed}
         self._failed |= failed.keys()
         for name, raised in failed.items():
@@ -101,22 +102,20 @@ class Health(Monitor):
         if rows and not self._history.evaluated:
             self._history.evaluated = read_evaluated_questions(self._directory)
 
-    def _log(self, step: int, findings: Sequence[Finding]) -> None:
-        lines = [line for each in findings for line in (f"step {step + 1}: {each.lines()[0]}", *each.lines()[1:])]
-        if lines:
-            append_atomically(self._directory / LOG, ("\n".join(lines) + "\n").encode())
+    def _log(self, step: int, text: str) -> None:
+        append_atomically(self._directory / LOG, f"step {step + 1}: {text}".encode())
 
     def _log_failure(self, step: int, name: str, error: Exception) -> None:
-        text = "".join(traceback.format_exception(error))
-        append_atomically(self._directory / LOG, f"step {step + 1}: {name}: {text}".encode())
+        self._log(step, f"{name}: {''.join(traceback.format_exception(error))}")
 
 
-def _message(step: int, findings: Sequence[Finding]) -> str:
+def _message(step: int, findings: Sequence[RunFinding]) -> str:
     named = ", ".join(each.check.id for each in findings)
-    lines = [
-        f"step {step + 1}: a finding stopped the run (health.mode): {named}",
-        *(line for each in findings for line in each.lines()),
-        f"The checkpoint of step {step + 1} is written. Change the setting and resume (--run.resume), or continue with "
-        f"the check in health.ignore",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            f"step {step + 1}: a finding stopped the run (health.mode): {named}",
+            *(line for each in findings for line in each.lines()),
+            f"The checkpoint of step {step + 1} is written. Change the setting and resume (--run.resume), or continue "
+            "with the check in health.ignore",
+        ]
+    )

@@ -1,12 +1,15 @@
-"""The history of a run as the doctor sees it: metrics of all steps, facts of the first and the latest ones."""
+"""The history of a run as the doctor sees it: metrics of all steps, facts of the first and the latest ones, trends."""
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
+
+import numpy as np
 
 from torl.base.errors import TorlError
 from torl.base.types import UpdateNumbers
@@ -19,7 +22,6 @@ from torl.run.records.thresholds import COMPARED_STEPS
 from torl.run.records.tokens import TokenKey, read_token_numbers
 from torl_lab.doctor.facts import Member, members_of
 from torl_lab.doctor.token_facts import TokenFacts, token_facts
-from torl_lab.doctor.trends import is_rising
 
 RECENT: Final = COMPARED_STEPS
 """Number of steps whose mean is compared with a threshold, and of first steps that it is compared with."""
@@ -29,6 +31,8 @@ MIN_RESPONSES: Final = 32
 """Minimum number of responses whose facts are compared without regard to steps."""
 KEPT: Final = 20
 """Number of latest steps whose episodes are kept, in addition to the first `RECENT`."""
+
+_SIGNIFICANT: Final = 1.645  # standard deviations, one-sided 5 %
 
 
 class MissingInputError(TorlError):
@@ -54,15 +58,17 @@ class Step:
     groups: Sequence[list[Member]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        groups: dict[str, list[Member]] = {}
+        groups: defaultdict[str, list[Member]] = defaultdict(list)
         for member in self.members:
-            groups.setdefault(member.group, []).append(member)
+            groups[member.group].append(member)
         object.__setattr__(self, "groups", tuple(groups.values()))
 
 
 @dataclass(slots=True)
 class StepHistory:
     """The training steps and evaluations of a run, to which each step adds.
+
+    What the run lacks, too few steps or no value of a metric, is a `MissingInputError`.
 
     Attributes:
         config: Configuration of the latest start.
@@ -85,9 +91,7 @@ class StepHistory:
         numbers: Mapping[TokenKey, UpdateNumbers],
     ) -> None:
         """Add a step, and drop the facts of episodes that are neither among the first nor the latest steps."""
-        finite = {
-            name: value if value is not None and math.isfinite(value) else None for name, value in metrics.items()
-        }
+        finite = {name: None if value is None or not math.isfinite(value) else value for name, value in metrics.items()}
         self.steps.append(Step(step, finite, members_of(step, records), token_facts(step, records, numbers)))
         dropped = len(self.steps) - 1 - KEPT
         if dropped >= RECENT:
@@ -102,60 +106,35 @@ class StepHistory:
         """
         step, metrics = row["step"], {name: value for name, value in row.items() if name not in ("step", "time")}
         path = trajectory_file(directory, step)
-        if with_episodes and os.path.lexists(path):
-            self.add(step, metrics, list(read_trajectories(path)), read_token_numbers(directory, step))
-        else:
-            self.add(step, metrics, [], {})
+        has_episodes = with_episodes and os.path.lexists(path)
+        records = list(read_trajectories(path)) if has_episodes else []
+        self.add(step, metrics, records, read_token_numbers(directory, step) if has_episodes else {})
 
     @property
     def first(self) -> list[Step]:
-        """The first 5 steps.
-
-        Raises:
-            MissingInputError: The run has fewer than 10 steps, so that they overlap with the latest.
-        """
+        """The first 5 steps, of at least 10, so that they do not overlap with the latest."""
         if len(self.steps) < 2 * RECENT:
             raise MissingInputError(f"{len(self.steps)} of {2 * RECENT} steps")
         return self.steps[:RECENT]
 
     @property
     def recent(self) -> list[Step]:
-        """The latest steps, at most 5.
-
-        Raises:
-            MissingInputError: The run has fewer than 3 steps.
-        """
+        """The latest steps: 5, or at least 3."""
         if len(self.steps) < MIN_RECENT:
             raise MissingInputError(f"{len(self.steps)} of {MIN_RECENT} steps")
         return self.steps[-RECENT:]
 
     def before(self, name: str) -> float:
-        """Return the mean of a metric over the first 5 steps.
-
-        Raises:
-            MissingInputError: The run has fewer than 10 steps, or the steps lack the metric.
-        """
-        return _mean_of(self.first, name)
+        """Return the mean of a metric over the first 5 steps."""
+        return fmean(_values(self.first, name))
 
     def now(self, name: str) -> float:
-        """Return the mean of a metric over the latest steps, at most 5.
-
-        Raises:
-            MissingInputError: The run has fewer than 3 steps, or the steps lack the metric.
-        """
-        return _mean_of(self.recent, name)
+        """Return the mean of a metric over the latest steps, at most 5."""
+        return fmean(_values(self.recent, name))
 
     def series(self, name: str, count: int | None = None) -> list[float]:
-        """Return the finite values of a metric over the latest `count` steps, or all.
-
-        Raises:
-            MissingInputError: No step has the metric.
-        """
-        steps = self.steps if count is None else self.steps[-count:]
-        values = [value for step in steps if (value := step.metrics.get(name)) is not None]
-        if not values:
-            raise MissingInputError(f"no step has {name}")
-        return values
+        """Return the finite values of a metric over the latest `count` steps, or all."""
+        return _values(self.steps if count is None else self.steps[-count:], name)
 
     @property
     def is_learning(self) -> bool:
@@ -168,11 +147,7 @@ class StepHistory:
 
     @property
     def members(self) -> list[Member]:
-        """Facts of the episodes of the latest steps, at most 5.
-
-        Raises:
-            MissingInputError: The steps have fewer than 32 records of episodes.
-        """
+        """Facts of the episodes of the latest steps, at most 5, with at least 32 episodes."""
         members = members_in(self.steps[-RECENT:])
         if len(members) < MIN_RESPONSES:
             raise MissingInputError(f"{len(members)} of {MIN_RESPONSES} responses")
@@ -192,19 +167,13 @@ def members_in(steps: Iterable[Step]) -> list[Member]:
 
 
 def read_history(directory: Path, config: TrainConfig, before: int | None = None) -> StepHistory:
-    """Read the history of a run.
-
-    Args:
-        directory: Directory of the run.
-        config: Its configuration.
-        before: First step that is left out. None reads all.
+    """Read the history of a run, without the steps from `before` on.
 
     Raises:
         RecordError: The records are missing or damaged.
     """
-    rows = read_metrics(directory)
-    steps = [row for row in rows if names.TIME_STEP in row and (before is None or row["step"] < before)]
-    evaluations = [row for row in rows if names.TIME_EVALUATION in row and (before is None or row["step"] < before)]
+    rows = [row for row in read_metrics(directory) if before is None or row["step"] < before]
+    steps, evaluations = ([row for row in rows if name in row] for name in (names.TIME_STEP, names.TIME_EVALUATION))
     kept = {row["step"] for row in [*steps[:RECENT], *steps[-KEPT:]]}
     history = StepHistory(config, evaluations=[*evaluations], evaluated=read_evaluated_questions(directory))
     for row in steps:
@@ -214,24 +183,35 @@ def read_history(directory: Path, config: TrainConfig, before: int | None = None
 
 def read_evaluated_questions(directory: Path) -> frozenset[str]:
     """Return the questions of the evaluation sets, from their first evaluation."""
-    first = [files[0] for files in evaluation_files(directory).values()]
-    return frozenset(str(row.get("question", "")) for path in first for row in read_rows(path))
+    every = evaluation_files(directory).values()
+    return frozenset(str(row.get("question", "")) for files in every for row in read_rows(files[0]))
 
 
-def _mean_of(steps: Sequence[Step], name: str) -> float:
+def _values(steps: Iterable[Step], name: str) -> list[float]:
     values = [value for step in steps if (value := step.metrics.get(name)) is not None]
     if not values:
         raise MissingInputError(f"no step has {name}")
-    return fmean(values)
+    return values
 
 
-def evaluation_series(history: StepHistory, metric: str) -> Iterator[tuple[str, list[float]]]:
-    """Yield the values of a metric in the evaluations of each set that has it."""
-    sets = dict.fromkeys(
-        part[0] for row in history.evaluations for name in row if (part := names.split_evaluation(name)) is not None
-    )
-    for set_name in sets:
-        full = names.evaluation_name(set_name, metric)
-        values = [row[full] for row in history.evaluations if row.get(full) is not None]
-        if values:
-            yield set_name, values
+def mann_kendall(values: Sequence[float]) -> float:
+    """Return the standard score of Mann and Kendall's trend test (Mann 1945), with its correction for ties.
+
+    Above 0 for rising values. 0 for fewer than four values, or constant ones.
+    """
+    count = len(values)
+    if count < 4:
+        return 0.0
+    array = np.asarray(values, np.float64)
+    score = sum(int(np.sign(array[index + 1 :] - array[index]).sum()) for index in range(count - 1))
+    ties = np.unique(array, return_counts=True)[1]
+    tied = int((ties * (ties - 1) * (2 * ties + 5)).sum())
+    variance = (count * (count - 1) * (2 * count + 5) - tied) / 18
+    if variance <= 0:
+        return 0.0
+    return (score - math.copysign(1, score)) / math.sqrt(variance) if score else 0.0
+
+
+def is_rising(values: Sequence[float]) -> bool:
+    """Whether values rise, at a one-sided significance of 5 %."""
+    return mann_kendall(values) > _SIGNIFICANT

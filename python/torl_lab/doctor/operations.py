@@ -1,9 +1,8 @@
 """Checks of the machinery and the data: stalls, lost episodes, slow or failing workers, contamination."""
 
-import math
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from statistics import fmean, median
 from typing import TypeVar
@@ -12,7 +11,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl.training.health import inexact_logprobs, rounding_limit
 from torl_lab.doctor.history import KEPT, RECENT, MissingInputError, Step, StepHistory
-from torl_lab.doctor.run_check import Measurement, RunCheck
+from torl_lab.doctor.run_check import Measurement, RunCheck, certain_excess
 
 _STALL = Limit(6.0, "6 times the median of the steps before, and above 30 minutes", "miles' dashboard")
 _STALL_SECONDS = 1800.0
@@ -102,9 +101,7 @@ def contamination(history: StepHistory) -> Measurement:
     if not history.evaluated:
         raise MissingInputError("no trajectories of an evaluation")
     members = [member for step in history.steps for member in step.members]
-    trained: set[tuple[str, ...]] = set()
-    for question in {member.question for member in members}:
-        trained |= _ngrams(question)
+    trained = frozenset[tuple[str, ...]]().union(*map(_ngrams, {member.question for member in members}))
     texts = {question: _ngrams(question) for question in history.evaluated}
     shared = {question for question, ngrams in texts.items() if ngrams and ngrams <= trained}
     fraction = len(shared) / len(history.evaluated)
@@ -127,7 +124,6 @@ Event = TypeVar("Event")
 
 _SLOW = Limit(3.0, "3 times the median time of the others", "torl; miles' dashboard takes 6 for steps")
 _FAILS = Limit(0.1, "failures above those of the others by 0.1, at 4 standard deviations", "torl")
-_SIGMAS = 4.0
 _MIN_SECONDS = 0.1  # of a call: below, waits are noise
 _MIN_EVENTS = 20
 _GROWN = 3.0  # times the gap of the other replicas
@@ -149,8 +145,7 @@ def sick_worker(history: StepHistory) -> Measurement | None:
     if len(replicas) < 2 and len(calls) < 2:
         raise MissingInputError("fewer than two replicas or nodes with recorded work")
     gaps = _gaps(history) if inexact_logprobs(history.config) is None else {}
-    for replica, own in replicas.items():
-        others = [each for number, rest in replicas.items() if number != replica for each in rest]
+    for replica, own, others in replicas:
         evidence = sorted(own, key=lambda member: -member.token_seconds)
         if text := _slowness([each.token_seconds for each in own], [each.token_seconds for each in others], 0.0):
             return Measurement(replica, f"replica {replica} of the engine takes {text} per token", evidence)
@@ -158,22 +153,25 @@ def sick_worker(history: StepHistory) -> Measurement | None:
         if rest and gaps.get(replica, 0.0) > max(rounding_limit(history.config), _GROWN * fmean(rest)):
             text = f"{gaps[replica]:.2g} nats, the gap of the others {fmean(rest):.2g}"
             return Measurement(replica, f"the gap of replica {replica} of the engine to the learner is {text}", own)
-    for node, done in calls.items():
-        rest_done = [each for number, rest in calls.items() if number != node for each in rest]
+    for node, done, done_by_others in calls:
         evidence = [each for each in members if any(number == node for number, _, _ in each.node_calls)]
-        if text := _slowness([wait for _, wait in done], [wait for _, wait in rest_done], _MIN_SECONDS):
+        if text := _slowness([wait for _, wait in done], [wait for _, wait in done_by_others], _MIN_SECONDS):
             return Measurement(node, f"a call waits for node {node} of the sandbox {text}", evidence)
-        if text := _failures([not ok for ok, _ in done], [not ok for ok, _ in rest_done]):
+        if text := _failures([not ok for ok, _ in done], [not ok for ok, _ in done_by_others]):
             return Measurement(node, f"node {node} of the sandbox fails on {text}", evidence)
     return None
 
 
-def _by_worker(events: Sequence[tuple[int, Event]]) -> Mapping[int, list[Event]]:
-    """Return the events of each worker that has enough of them."""
+def _by_worker(events: Sequence[tuple[int, Event]]) -> list[tuple[int, list[Event], list[Event]]]:
+    """Return each worker that has enough events, with its events and those of the other workers."""
     found: defaultdict[int, list[Event]] = defaultdict(list)
     for worker, event in events:
         found[worker].append(event)
-    return {worker: own for worker, own in found.items() if len(own) >= _MIN_EVENTS}
+    known = {worker: own for worker, own in found.items() if len(own) >= _MIN_EVENTS}
+    return [
+        (worker, own, [each for other, rest in known.items() if other != worker for each in rest])
+        for worker, own in known.items()
+    ]
 
 
 def _slowness(own: Sequence[float], others: Sequence[float], smallest: float) -> str:
@@ -185,12 +183,7 @@ def _slowness(own: Sequence[float], others: Sequence[float], smallest: float) ->
 
 def _failures(own: Sequence[bool], others: Sequence[bool]) -> str:
     """Return both fractions of failures as text if those of a worker are more frequent, else ""."""
-    if not own or not others:
-        return ""
-    pooled = (sum(own) + sum(others)) / (len(own) + len(others))
-    deviation = math.sqrt(pooled * (1 - pooled) * (1 / len(own) + 1 / len(others)))
-    difference = fmean(own) - fmean(others)
-    if difference <= max(_FAILS.value, _SIGMAS * deviation):
+    if not own or not others or certain_excess(own, others) <= _FAILS.value:
         return ""
     return f"{fmean(own):.0%} of its calls, the others on {fmean(others):.0%}"
 
@@ -198,8 +191,7 @@ def _failures(own: Sequence[bool], others: Sequence[bool]) -> str:
 def _gaps(history: StepHistory) -> dict[int, float]:
     """Return the mean gap of each replica over the recorded tokens of the latest steps."""
     sums: defaultdict[int, list[float]] = defaultdict(list)
-    for step in history.recent:
-        if step.tokens is not None:
-            for replica, gap in step.tokens.replica_gaps.items():
-                sums[replica].append(gap)
+    recorded = [step.tokens.replica_gaps for step in history.recent if step.tokens is not None]
+    for replica, gap in (each for gaps in recorded for each in gaps.items()):
+        sums[replica].append(gap)
     return {replica: fmean(gaps) for replica, gaps in sums.items()}

@@ -1,13 +1,12 @@
 """Checks of the update: clipping, divergence from the reference, gradients, rates without effect."""
 
-from statistics import fmean
+from statistics import fmean, median
 
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.groups import is_uniform
 from torl_lab.doctor.history import KEPT, MIN_RECENT, RECENT, MissingInputError, StepHistory
-from torl_lab.doctor.run_check import Measurement, RunCheck
-from torl_lab.doctor.trends import robust_score, spikes
+from torl_lab.doctor.run_check import Measurement, RunCheck, leaps
 
 _CLIPPED = Limit(0.4, "above 0.4 over 5 steps, or 0.3 over 20", "rldoctor, rlprobe")
 _LONG_CLIPPED = 0.3
@@ -17,7 +16,6 @@ _KL_GROWTH, _KL_SEVERE = 8.0, 2.0
 _SPIKE = Limit(
     10.0, "10 times the median of the 20 steps before, at 8 standard deviations, or not a number", "rlprobe, rldoctor"
 )
-_SIGMAS = 8.0
 _ZERO = Limit(0.4, "above 0.4 of the latest 10 steps, although groups have different rewards", "rldoctor")
 _UNCHANGED = Limit(1e-4, "below 0.0001 in each of the latest 3 steps after the warm-up", "huggingface/blog!3386; torl")
 
@@ -58,10 +56,9 @@ def kl_blow_up(history: StepHistory) -> Measurement | None:
     if now > _KL_SEVERE:
         return Measurement(now, f"the KL divergence is {now:.2f} nats per token", members)
     before = history.before(names.REFERENCE_KL)
-    if now <= _KL.value or now <= _KL_GROWTH * before:
+    if now <= max(_KL.value, _KL_GROWTH * before):
         return None
-    text = f"the KL divergence rose from {before:.3f} to {now:.2f} nats per token"
-    return Measurement(now, text, members)
+    return Measurement(now, f"the KL divergence rose from {before:.3f} to {now:.2f} nats per token", members)
 
 
 @RunCheck(
@@ -80,14 +77,12 @@ def gradient_spikes(history: StepHistory) -> Measurement | None:
             text = f"the gradient norm of step {step.number} is not a number"
             return Measurement(float("nan"), text, step.members)
     values = [step.metrics[names.GRADIENT_NORM] for step in known]
-    for index in reversed(spikes(values, _SPIKE.value, KEPT)):
-        if index >= len(values) - 2 * RECENT and robust_score(values[index], values[index - KEPT : index]) > _SIGMAS:
-            step = known[index]
-            text = (
-                f"the gradient norm of step {step.number} is {values[index]:.3g}, {_SPIKE.value:g} times those before"
-            )
+    for index in range(len(values) - 1, max(KEPT, len(values) - 2 * RECENT) - 1, -1):
+        value, before, step = values[index], values[index - KEPT : index], known[index]
+        if median(before) > 0 and leaps(value, before, _SPIKE.value):
+            text = f"the gradient norm of step {step.number} is {value:.3g}, {_SPIKE.value:g} times those before"
             ranked = sorted(step.members, key=lambda member: -abs(member.advantage or 0.0))
-            return Measurement(values[index], text, ranked)
+            return Measurement(value, text, ranked)
     return None
 
 
@@ -100,8 +95,7 @@ def gradient_spikes(history: StepHistory) -> Measurement | None:
 )
 def no_gradient(history: StepHistory) -> Measurement:
     """Find steps without a gradient that have groups with different rewards."""
-    config = history.config
-    first = config.critic_only_steps
+    first = history.config.critic_only_steps
     steps = [step for step in history.steps[-2 * RECENT :] if step.members and step.number >= first]
     if len(steps) < MIN_RECENT:
         raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with trajectories in which the policy learns")
@@ -121,17 +115,19 @@ def no_gradient(history: StepHistory) -> Measurement:
 )
 def rate_without_effect(history: StepHistory) -> Measurement | None:
     """Find steps with a gradient after which the weights have the same bits."""
-    steps = [step for step in history.steps if step.metrics.get(names.CHANGED_WEIGHTS) is not None]
-    steps = [step for step in steps if step.number >= history.config.learner.warmup_steps]
+    config = history.config.learner
+    steps = [
+        step
+        for step in history.steps
+        if step.metrics.get(names.CHANGED_WEIGHTS) is not None and step.number >= config.warmup_steps
+    ]
     if len(steps) < MIN_RECENT:
         raise MissingInputError(f"{len(steps)} of {MIN_RECENT} steps with {names.CHANGED_WEIGHTS} after the warm-up")
     latest = [step for step in steps[-MIN_RECENT:] if step.metrics.get(names.GRADIENT_NORM)]
     if len(latest) < MIN_RECENT or max(step.metrics[names.CHANGED_WEIGHTS] for step in latest) >= _UNCHANGED.value:
         return None
-    config = history.config.learner
     text = (
         f"less than {_UNCHANGED.value:.2%} of the weights changed in each of the latest {MIN_RECENT} steps "
         f"({config.dtype}, learning rate {config.learning_rate:g})"
     )
-    last = latest[-1]
-    return Measurement(last.metrics[names.CHANGED_WEIGHTS], text, last.members)
+    return Measurement(latest[-1].metrics[names.CHANGED_WEIGHTS], text, latest[-1].members)

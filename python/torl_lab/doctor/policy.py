@@ -1,6 +1,5 @@
 """Checks of the policy's text: truncation, entropy, length, gibberish, repetition."""
 
-from dataclasses import replace
 from statistics import fmean
 
 from torl.base.types import FinishReason
@@ -8,9 +7,8 @@ from torl.run.display.series import rank_correlation
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import COLLAPSED_ENTROPY, MORE_ENTROPY, TRUNCATED, Limit
 from torl_lab.doctor.facts import RARE_ID
-from torl_lab.doctor.history import RECENT, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, RunCheck, fraction_of
-from torl_lab.doctor.trends import exceeds, is_rising
+from torl_lab.doctor.history import RECENT, StepHistory, is_rising, members_in
+from torl_lab.doctor.run_check import Measurement, RunCheck, exceeds, fraction_of
 
 _MAX_TRUNCATED = 0.5
 _AT_LIMIT = Limit(0.02, "above 0.02 of the responses, by 3 standard deviations", "OpenRLHF!1327; torl")
@@ -43,8 +41,7 @@ def truncation(history: StepHistory) -> Measurement | None:
         return None
     if min(history.series(names.TRUNCATED)) == 1:
         return None
-    members = [member for step in history.recent for member in step.members]
-    cut = (member for member in members if member.finish is FinishReason.LENGTH)
+    cut = (each for step in history.recent for each in step.members if each.finish is FinishReason.LENGTH)
     return Measurement(now, f"{now:.0%} of the latest responses are cut", cut)
 
 
@@ -63,10 +60,9 @@ def cut_as_complete(history: StepHistory) -> Measurement | None:
         for member in step.members
         if member.length >= history.config.at_step(step.number).rollout.max_response_tokens
     }
-    found = fraction_of(
-        history.members, lambda each: each.address in at_limit and each.finish is not FinishReason.LENGTH, text
-    )
-    return found if exceeds(found.value, len(history.members), _AT_LIMIT.value) else None
+    members = history.members
+    found = fraction_of(members, lambda each: each.address in at_limit and each.finish is not FinishReason.LENGTH, text)
+    return found if exceeds(found.value, len(members), _AT_LIMIT.value) else None
 
 
 @RunCheck(
@@ -99,7 +95,7 @@ def entropy_blow_up(history: StepHistory) -> Measurement | None:
     before, now = history.before(names.ENTROPY), history.now(names.ENTROPY)
     if now <= _BLOWN_UP.value * before or now <= before + 1:
         return None
-    members = [member for step in history.recent for member in step.members]
+    members = (member for step in history.recent for member in step.members)
     return Measurement(now, f"entropy rose from {before:.2f} to {now:.2f} nats", members)
 
 
@@ -150,12 +146,12 @@ def repetition(history: StepHistory) -> Measurement | None:
     if longest.sure_run >= _SURE_RUN.value:
         text = f"{longest.sure_run:,} consecutive tokens have a probability above 0.99"
         return Measurement(longest.sure_run, text, (longest,))
-    now = fraction_of(
-        members, lambda each: each.repeated > _REPETITIVE, "{fraction:.0%}", first=lambda each: each.repeated
-    )
-    if now.value <= _REPEATED.value:
+    repetitive = sorted((each for each in members if each.repeated > _REPETITIVE), key=lambda each: -each.repeated)
+    now = len(repetitive) / len(members)
+    if now <= _REPEATED.value:
         return None
     before = fmean(member.repeated > _REPETITIVE for member in members_in(history.first))
-    if now.value <= 2 * before:
+    if now <= 2 * before:
         return None
-    return replace(now, text=f"{now.text} of the responses repeat themselves, {before:.0%} did at first")
+    text = f"{now:.0%} of the responses repeat themselves, {before:.0%} did at first"
+    return Measurement(now, text, repetitive)

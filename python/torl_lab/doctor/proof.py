@@ -11,22 +11,17 @@ from torl.run.config import TrainConfig
 from torl.run.display.console import Console
 from torl_lab.doctor.experiments import EXPERIMENTS
 from torl_lab.doctor.history import Step, StepHistory, read_history
-from torl_lab.doctor.run_check import Finding
+from torl_lab.doctor.run_check import RunFinding
 from torl_lab.replay.differences import Difference
 from torl_lab.replay.step import replay_step
 
 
 @dataclass(frozen=True, slots=True)
 class MadeStep:
-    """A step that was made again.
-
-    Attributes:
-        step: Step.
-        differences: First difference of each kind from the record.
-    """
+    """A step that was made again."""
 
     step: Step
-    differences: Sequence[Difference] = ()
+    differences: Sequence[Difference] = ()  # from the record: the first of each kind
 
 
 MakeStep: TypeAlias = Callable[[int, Mapping[str, Any]], Awaitable[MadeStep]]
@@ -48,24 +43,18 @@ _OF_RECORDS = ("contamination", "too-stale", "sick-worker", "slow-calls")  # no 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """The result of an experiment.
-
-    Attributes:
-        check: Name of the check.
-        verdict: "proved" if the named cause is the cause, "refuted" if the suspected one is not, "undecided" otherwise.
-        text: Result in a sentence, with the numbers.
-    """
+    """The result of an experiment."""
 
     check: str
-    verdict: Literal["proved", "refuted", "undecided"]
-    text: str
+    verdict: Literal["proved", "refuted", "undecided"]  # the named cause is the cause, or the suspected one is not
+    text: str  # a sentence with the numbers
 
     def __str__(self) -> str:
         return f"{self.verdict}: {self.text}"
 
 
 async def prove(
-    history: StepHistory, finding: Finding, make_step: MakeStep, checkpoints: Collection[int] = ()
+    history: StepHistory, finding: RunFinding, make_step: MakeStep, checkpoints: Collection[int] = ()
 ) -> Proof | None:
     """Prove or refute a cause of a finding. None for a check whose problem no single step can show.
 
@@ -74,11 +63,7 @@ async def prove(
     once more with the change. A problem without an experiment is proved to come from outside the configuration if a
     step differs from its record.
 
-    Args:
-        history: History of the run.
-        finding: One of its findings.
-        make_step: Function that makes a step again.
-        checkpoints: Steps with a checkpoint, which are made again soonest.
+    Steps with a checkpoint are made again soonest.
     """
     name = finding.check.id
     experiment = EXPERIMENTS.get(name)
@@ -117,12 +102,12 @@ async def prove(
 async def _compare(number: int, name: str, make_step: MakeStep) -> Proof:
     """Compare a step with its record."""
     try:
-        made = await make_step(number, {})
+        differences = (await make_step(number, {})).differences
     except TorlError as error:
         return Proof(name, "undecided", f"step {number} cannot be made again: {error}")
-    if not made.differences:
+    if not differences:
         return Proof(name, "undecided", f"step {number} made again is equal. Cause: a setting, the data or the weights")
-    return Proof(name, "proved", f"step {number} made again differs. {_outside(made.differences)}")
+    return Proof(name, "proved", f"step {number} made again differs. {_outside(differences)}")
 
 
 def _outside(differences: Sequence[Difference]) -> str:

@@ -8,11 +8,11 @@ from typing import Final
 from torl.base.errors import ConfigError
 from torl.base.plugins import load_plugin, plugins, subject
 from torl.run.config import TrainConfig
-from torl_lab.doctor import engine, grading, groups, operations, optimizer, policy, rewards, tools
+from torl_lab.doctor import engine, groups, operations, optimizer, policy, rewards, tools
 from torl_lab.doctor.history import MissingInputError, StepHistory
-from torl_lab.doctor.run_check import Finding, RunCheck
+from torl_lab.doctor.run_check import RunCheck, RunFinding
 
-SUBJECTS: Final = (groups, rewards, grading, tools, policy, engine, optimizer, operations)
+SUBJECTS: Final = (groups, rewards, tools, policy, engine, optimizer, operations)
 """Modules whose checks are torl's own."""
 CHECKS: Final[dict[str, RunCheck]] = {
     value.id: value for module in SUBJECTS for value in vars(module).values() if isinstance(value, RunCheck)
@@ -63,7 +63,7 @@ class Results:
         failed: Exceptions by the names of checks that raised one, which is a bug of the check.
     """
 
-    findings: tuple[Finding, ...]
+    findings: tuple[RunFinding, ...]
     skipped: Mapping[str, str]
     passed: tuple[str, ...]
     failed: Mapping[str, Exception]
@@ -76,7 +76,7 @@ def one_line(error: Exception) -> str:
 
 def run_checks(history: StepHistory, checks: Iterable[RunCheck] = CHECKS.values()) -> Results:
     """Run checks on the history of a run. A check that raises an exception does not stop the others."""
-    findings: list[Finding] = []
+    findings: list[RunFinding] = []
     skipped = dict.fromkeys(history.config.health.ignore, "health.ignore")
     passed: list[str] = []
     failed: dict[str, Exception] = {}

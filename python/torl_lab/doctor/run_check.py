@@ -1,7 +1,9 @@
 """The declaration of a check of a run: what it measures, its limits, and the settings to change."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from statistics import fmean, median
 from typing import Final, Literal, Self
 
 from torl.base.guard import InvalidResultError, calling, describe
@@ -11,6 +13,10 @@ from torl_lab.doctor.history import StepHistory
 
 EVIDENCE: Final = 3
 """Maximum number of trajectories that a finding names."""
+_CERTAIN: Final = 3.0  # standard deviations, of a check that is repeated at every step
+_CERTAIN_OF_TWO: Final = 4.0  # the same, of the difference of two fractions
+_LEAP: Final = 8.0  # the same, of a value after others
+_SIGMA: Final = 1.4826  # of a median absolute deviation, for a normal distribution
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +82,7 @@ class RunCheck:
         """The thresholds in words, each with its source."""
         return "; ".join(f"{limit.text} ({limit.source})" for limit in self.limits)
 
-    def find(self, history: StepHistory) -> "Finding | None":
+    def find(self, history: StepHistory) -> "RunFinding | None":
         """Return what the check finds in a run, or None.
 
         Raises:
@@ -95,11 +101,11 @@ class RunCheck:
                 return None
             if self.while_flat and history.is_learning:
                 return None
-            return Finding(self, value, measured.text, _addresses(measured.evidence))
+            return RunFinding(self, value, measured.text, _addresses(measured.evidence))
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RunFinding:
     """A check that fired.
 
     Attributes:
@@ -147,6 +153,25 @@ def fraction_of(
     counted = sorted(filter(counts, members), key=first, reverse=True)
     fraction = len(counted) / len(members)
     return Measurement(fraction, text.format(fraction=fraction, count=len(counted), all=len(members)), counted)
+
+
+def exceeds(fraction: float, count: int, limit: float) -> bool:
+    """Whether a fraction of `count` cases is above a limit by 3 standard deviations of chance, or is 1."""
+    return fraction == 1 or fraction > limit + _CERTAIN * math.sqrt(limit * (1 - limit) / count)
+
+
+def certain_excess(own: Sequence[bool], others: Sequence[bool]) -> float:
+    """Return by how much a fraction is above the others'; 0 if it is not by 4 standard deviations of chance."""
+    pooled, found = fmean([*own, *others]), fmean(own) - fmean(others)
+    deviation = math.sqrt(pooled * (1 - pooled) * (1 / len(own) + 1 / len(others)))
+    return found if found > _CERTAIN_OF_TWO * deviation else 0.0
+
+
+def leaps(value: float, before: Sequence[float], factor: float) -> bool:
+    """Whether a value is above `factor` times the median of earlier ones, and 8 robust standard deviations above it."""
+    center = median(before)
+    deviation = _SIGMA * median(abs(each - center) for each in before)
+    return value > factor * center and value - center > _LEAP * deviation
 
 
 def _addresses(evidence: Iterable[Member | str]) -> tuple[str, ...]:

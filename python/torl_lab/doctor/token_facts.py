@@ -82,17 +82,15 @@ class _Recorded:
         if len(learner) != int(mask.sum()):
             return None
         engine = trajectory.rollout_logprobs_T[mask].astype(np.float64)
-        opening = arrays.get("call_logprobs")
-        closed = np.empty(0)
-        if opening is not None:
-            closed = np.exp(opening[np.abs(opening - learner) > _EQUAL]).astype(np.float64)
+        opening = arrays.get("call_logprobs", np.empty(0))
+        closed = opening[np.abs(opening - learner) > _EQUAL] if len(opening) else opening
         clipped = arrays.get("clipped")
         return cls(
             address,
             learner - engine,
             engine,
             trajectory.policy_versions_T[mask] == record.step,
-            closed,
+            np.exp(closed).astype(np.float64),
             None if clipped is None else clipped > 0,
             arrays["advantages"].astype(np.float64),
             trajectory.turns[0].replica if trajectory.turns else 0,

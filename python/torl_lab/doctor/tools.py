@@ -1,4 +1,4 @@
-"""Checks of tool use: calls that vanish, void turns, invented results, spikes of the call token, other tokens."""
+"""Checks of tool use: calls that vanish, crash or fail, void turns, invented results, tokens around calls."""
 
 from statistics import fmean, median
 
@@ -6,8 +6,7 @@ from torl.base.types import FinishReason
 from torl.run.records import metric_names as names
 from torl.run.records.thresholds import Limit
 from torl_lab.doctor.history import KEPT, MIN_RESPONSES, RECENT, MissingInputError, StepHistory, members_in
-from torl_lab.doctor.run_check import Measurement, RunCheck, fraction_of
-from torl_lab.doctor.trends import exceeds, robust_score
+from torl_lab.doctor.run_check import Measurement, RunCheck, certain_excess, exceeds, fraction_of, leaps
 
 _VANISHED = Limit(
     0.1, "below 0.1 of its highest mean of 5 steps, while the reward does not rise", "arXiv 2602.01204; torl"
@@ -23,7 +22,9 @@ _SPIKE = Limit(
     "above 3 times its start and 8 standard deviations, while calls do not rise",
     "rldoctor's spikes; arXiv 2606.26027",
 )
-_SIGMAS = 8.0
+_CRASHED = Limit(0, "any", "open-instruct#1887, verl#7853")
+_REWARDED = Limit(0.2, "above the other responses' by 0.2, and by 4 standard deviations", "verl!7853; torl")
+_MIN_CALLING = 16
 _ENDLESS = Limit(0.0, "none of at least 32 responses since the first step", "torl; arXiv 2510.02387")
 _SEPARATOR = Limit(0.0, "any, if more than half of the turns end with an end token", "verl!6921; torl")
 _BRANCHES = Limit(1.0, "above 1 per episode", "slime#2288")
@@ -109,11 +110,8 @@ def _is_falling(history: StepHistory, now: float) -> bool:
 )
 def call_token_spike(history: StepHistory) -> Measurement | None:
     """Compare the probability with that of the earlier steps, unless calls rise with it."""
-    known = [
-        (step.tokens.call_probability, step)
-        for step in history.steps
-        if step.tokens is not None and step.tokens.call_probability is not None
-    ]
+    recorded = [step.tokens for step in history.steps if step.tokens is not None]
+    known = [(each.call_probability, each) for each in recorded if each.call_probability is not None]
     if not known:
         raise MissingInputError("no recorded probability of the call-opening token (run.token_groups)")
     if len(known) < 2 * RECENT:
@@ -124,11 +122,45 @@ def call_token_spike(history: StepHistory) -> Measurement | None:
     if not calls:
         raise MissingInputError(f"no earlier step has {names.CALLS_PER_TRAJECTORY}")
     more_calls = history.now(names.CALLS_PER_TRAJECTORY) > 1.1 * fmean(calls)
-    if now <= _SPIKE.value * median(reference) or robust_score(now, reference) <= _SIGMAS or more_calls:
+    if more_calls or not leaps(now, reference, _SPIKE.value):
         return None
     text = f"the probability rose from {median(reference):.2g} to {now:.2g}, and calls did not"
-    last = known[-1][1].tokens
-    return Measurement(now, text, last.calling if last is not None else ())
+    return Measurement(now, text, known[-1][1].calling)
+
+
+@RunCheck(
+    "Episodes whose tool crashed are graded and trained on: the policy is judged for a failure of the host.",
+    metric="fraction of responses in the batch with a crashed call",
+    limits=(_CRASHED,),
+    fix="the tool's limits (rollout.tools), which must answer with an error or fail the episode "
+    "(rollout.max_failed_fraction)",
+    fires="above",
+)
+def graded_crash(history: StepHistory) -> Measurement:
+    """Find crashed calls in trained responses."""
+    if not any(member.calls for member in history.members):
+        raise MissingInputError("no response calls a tool")
+    text = "{count} of {all} responses have a crashed call and an advantage"
+    return fraction_of(history.members, lambda each: each.crashed and each.advantage is not None, text)
+
+
+@RunCheck(
+    "Responses whose calls failed are correct more often than the others, as if a failure counted as a success.",
+    metric="accuracy of responses with a failed call",
+    limits=(_REWARDED,),
+    fix="the reward: grade the answer, not the exit of a wrapper or the text of an error",
+    fires="above",
+)
+def rewarded_failures(history: StepHistory) -> Measurement:
+    """Compare the accuracies of responses with and without a failed call, among those with calls."""
+    members = [member for member in history.members if member.calls]
+    failed, others = ([each for each in members if bool(each.failed) is fails] for fails in (True, False))
+    if min(len(failed), len(others)) < _MIN_CALLING:
+        raise MissingInputError(f"fewer than {_MIN_CALLING} responses with or without a failed call")
+    rewarded, usual = ([each.correct for each in own] for own in (failed, others))
+    text = f"{fmean(rewarded):.0%} of {len(failed)} responses with a failed call are correct"
+    evidence = (member for member in failed if member.correct)
+    return Measurement(certain_excess(rewarded, usual), f"{text}, {fmean(usual):.0%} of the others", evidence)
 
 
 @RunCheck(

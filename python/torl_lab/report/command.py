@@ -20,7 +20,6 @@ from torl.run.records.files import METRICS_FILE, SUMMARY_FILE
 from torl_lab.report.comparison import WINDOW, write_comparison
 from torl_lab.report.page import RELOAD_SECONDS, read_config, read_run, write_report
 
-PROGRAM = "torl report"
 _POLL_SECONDS: Final = 5.0
 
 
@@ -28,7 +27,7 @@ _POLL_SECONDS: Final = 5.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser(
-        PROGRAM, description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+        "torl report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("runs", metavar="RUN", nargs="+", help="directory of a run; LABEL=RUN names it")
     parser.add_argument("--output", metavar="FILE", type=Path, help="page of several runs (default comparison.html)")
@@ -57,8 +56,9 @@ def _follow(runs: dict[str, Path], output: Path | None, window: int | None) -> N
     seen: list[int] = []
     try:
         while unfinished := [label for label, directory in runs.items() if not (directory / SUMMARY_FILE).exists()]:
-            now = [_written(directory / METRICS_FILE) for directory in runs.values()]
-            if now != seen and all(now):
+            files = [directory / METRICS_FILE for directory in runs.values()]
+            now = [file.stat().st_mtime_ns for file in files if file.exists()]
+            if now != seen and len(now) == len(runs):
                 path = _write(runs, output, window, reload_seconds=RELOAD_SECONDS)
                 if not seen:
                     print(f"{path}: written again until {', '.join(unfinished)} ends", flush=True)
@@ -69,14 +69,6 @@ def _follow(runs: dict[str, Path], output: Path | None, window: int | None) -> N
     print(_write(runs, output, window))
 
 
-def _written(path: Path) -> int:
-    """Return the time of the last change of a file in nanoseconds; 0 for a missing one."""
-    try:
-        return path.stat().st_mtime_ns
-    except OSError:
-        return 0
-
-
 def _write(runs: dict[str, Path], output: Path | None, window: int | None, reload_seconds: int = 0) -> Path:
     if window is not None and window < 1:
         raise ConfigError(f"--smoothing = {window} must be at least 1 step")
@@ -85,7 +77,6 @@ def _write(runs: dict[str, Path], output: Path | None, window: int | None, reloa
             raise ConfigError(
                 "--smoothing: the page of one run shows each step; --output FILE writes the page with averages"
             )
-        (directory,) = runs.values()
-        return write_report(directory)
+        return write_report(next(iter(runs.values())))
     records = [read_run(label, directory) for label, directory in runs.items()]
     return write_comparison(records, output or Path("comparison.html"), window or WINDOW, reload_seconds=reload_seconds)

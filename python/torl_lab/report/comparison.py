@@ -28,10 +28,10 @@ def write_comparison(
     """Write the page and return its file.
 
     Args:
-        runs: Runs.
+        runs: Runs in the order of their colors.
         output: File of the page.
         window: Number of steps that training curves are averaged over.
-        reload_seconds: Interval at which an open page is loaded again, for a page that is written again; 0 never.
+        reload_seconds: Interval, as in `write_page`.
 
     Raises:
         RecordError: The page cannot be written.

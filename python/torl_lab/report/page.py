@@ -1,4 +1,4 @@
-"""The report of runs: the viewer's overview as one file, made from the run directories alone."""
+"""The report of runs, also while they train: the viewer's overview as one file, made from the run directories alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -6,15 +6,16 @@ from typing import Any, Final
 
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import parse_toml, read_text
+from torl.run.config import LearningConfig
 from torl.run.display.outcome import outcome_of
 from torl.run.display.series import AccuracyChange, Row, accuracy_changes, evaluation_sets, values_of
 from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, REPORT_FILE, atomic_write
 from torl.run.records.reading import read_metrics
-from torl_lab.report.examples import shown_examples
-from torl_lab.report.figures import table
+from torl.training.monitor import Monitor
+from torl_lab.report.figures import shown_examples, table
 from torl_lab.view.overview import curves, settings, summary
-from torl_lab.view.panels import RunRecords
+from torl_lab.view.panels import RunRecords, installed_panels
 from torl_lab.view.saved import saved_page
 
 RELOAD_SECONDS: Final = 30
@@ -134,30 +135,46 @@ def _changes(first: Row, last: Row, set_name: str, changes: Mapping[str, Accurac
         full_name = names.evaluation_name(set_name, metric)
         before, after = first.get(full_name), last.get(full_name)
         if before is not None or after is not None:
-            half_width = _half_width(changes, set_name, before, after)
-            yield [
-                metric.label.capitalize(),
-                metric.show(before),
-                metric.show(after),
-                _change(metric, before, after, half_width),
-            ]
+            change: Any = "-"
+            if before is not None and after is not None:
+                change = _change(metric, before, after, _half_width(changes, set_name, before, after))
+            yield [metric.label.capitalize(), metric.show(before), metric.show(after), change]
 
 
-def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: Any, after: Any) -> float | None:
+def _half_width(changes: Mapping[str, AccuracyChange], set_name: str, before: float, after: float) -> float | None:
     """Return the interval of a change of the accuracies in the files of a set; None for other metrics."""
-    for label in (set_name, f"{set_name}.greedy"):
-        change = changes.get(label)
-        if change and None not in (before, after) and abs(change.before - before) + abs(change.after - after) < 1e-6:
+    for change in filter(None, map(changes.get, (set_name, f"{set_name}.greedy"))):
+        if abs(change.before - before) + abs(change.after - after) < 1e-6:
             return change.half_width
     return None
 
 
-def _change(metric: names.Metric, before: Any, after: Any, half_width: float | None) -> Any:
-    if before is None or after is None:
-        return "-"
+def _change(metric: names.Metric, before: float, after: float, half_width: float | None) -> Any:
     text = f"{after - before:+{metric.form}}"
     if half_width is not None and metric.better == "higher":
         text += f" ± {metric.show(half_width)}"
     if metric.better is None or before == after:
         return text
     return [text, "better" if (after > before) is (metric.better == "higher") else "worse"]
+
+
+class ReportPage(Monitor):
+    """Writes the page of a run after each evaluation and checkpoint."""
+
+    def __init__(self, config: LearningConfig, directory: Path, first_step: int) -> None:
+        """Note where the run is, and its note."""
+        self._directory, self._note = directory, config.run.note
+
+    @classmethod
+    def wants(cls, config: LearningConfig) -> bool:
+        """Whether to write the page: always.
+
+        Raises:
+            ConfigError: A package adds an invalid panel, which would end the run at its first page.
+        """
+        installed_panels()
+        return True
+
+    def milestone(self) -> None:
+        """Write the page, unless nothing can be compared yet."""
+        write_report(self._directory, self._note)

@@ -1,7 +1,7 @@
 """The JSON interface of the page: targets, lists of trajectories, single ones, comparisons and runs in the sandbox."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
@@ -9,13 +9,21 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from torl_lab.view.comparison import MAX_MEMBERS, GroupTokens, compare
+from torl_lab.view.comparison import MAX_MEMBERS, GroupTokens, compare, problem_history
 from torl_lab.view.detail import trajectory_json
-from torl_lab.view.history import problem_history
 from torl_lab.view.live import LiveState, ViewedTarget
 from torl_lab.view.overview import metric_curve, overview
-from torl_lab.view.parameters import parse_number, parse_query
-from torl_lab.view.responses import AsciiJson, answering, as_download, call_number, in_thread, read_body, required
+from torl_lab.view.requests import (
+    AsciiJson,
+    answering,
+    as_download,
+    call_number,
+    in_thread,
+    parse_number,
+    parse_query,
+    read_body,
+    required,
+)
 from torl_lab.view.rows import Place, find_place, group_places, places_of, summaries
 from torl_lab.view.search import check_expression, search_pattern
 from torl_lab.view.selection import SORTS, Matches, count_facets, match, ordered
@@ -34,23 +42,14 @@ class Api:
 
     def routes(self) -> list[Route]:
         """Return the routes of the interface."""
-        reading: dict[str, Callable[[Request], Any]] = {
-            "/api/overview": self.overview,
-            "/api/metric": self.metric,
-            "/api/trajectories": self.trajectories,
-            "/api/trajectory": self.trajectory,
-            "/api/token": self.token,
-            "/api/compare": self.compare,
-            "/api/problem": self.problem,
-        }
+        reading = (self.overview, self.metric, self.trajectories, self.trajectory, self.token, self.compare)
+        acting = (self.verify, self.replay, self.experiment)
         return [
-            *(Route(path, in_thread(work), methods=["GET"]) for path, work in reading.items()),
+            *(Route(f"/api/{work.__name__}", in_thread(work), methods=["GET"]) for work in (*reading, self.problem)),
+            *(Route(f"/api/{work.__name__}", self._acting(work), methods=["POST"]) for work in acting),
             Route("/api/search", answering(self.search), methods=["GET"]),
             Route("/api/events", answering(self.events), methods=["GET"]),
-            Route("/api/row", in_thread(self.row, response=as_download), methods=["GET"]),
-            Route("/api/verify", answering(self.verify), methods=["POST"]),
-            Route("/api/replay", answering(self.replay), methods=["POST"]),
-            Route("/api/experiment", answering(self.experiment), methods=["POST"]),
+            Route("/api/row", in_thread(self.row, as_download), methods=["GET"]),
         ]
 
     # --- runs ---------------------------------------------------------------------------------------------
@@ -100,17 +99,14 @@ class Api:
     def _matches(self, request: Request) -> tuple[list[Matches], str, bool]:
         parameters = request.query_params
         query = parse_query(parameters, _LIST_PARAMETERS)
-        sort = parameters.get("sort", SORTS[0])
         matches = [match(each.reader, query) for each in self._targets(request) if len(each.reader.columns())]
-        return matches, sort, parameters.get("order", "desc") != "asc"
+        return matches, parameters.get("sort", SORTS[0]), parameters.get("order", "desc") != "asc"
 
     def _run_counts(self, request: Request, matches: Sequence[Matches]) -> dict[str, int]:
-        counted = {each.reader.target.label: int(each.mask.sum()) for each in matches}
         query = parse_query(request.query_params, _LIST_PARAMETERS)
-        for label, each in self._state.targets.items():
-            if label not in counted and len(each.reader.columns()):
-                counted[label] = int(match(each.reader, query).mask.sum())
-        return {label: counted.get(label, 0) for label in self._state.targets}
+        matched = {each.reader.target.label: each for each in matches}
+        every = {label: matched.get(label) or match(each.reader, query) for label, each in self._state.targets.items()}
+        return {label: int(each.mask.sum()) for label, each in every.items()}
 
     # --- trajectories -------------------------------------------------------------------------------------
 
@@ -129,13 +125,12 @@ class Api:
         return self._place(request.query_params.get).read()
 
     def compare(self, request: Request) -> Any:
-        """Return responses side by side: those of the parameters `at`, or the members of one trajectory's group."""
-        parameters = request.query_params
-        if chosen := parameters.getlist("at"):
-            if len(chosen) > MAX_MEMBERS:
-                raise ValueError(f"at most {MAX_MEMBERS} trajectories can be compared, got {len(chosen)}")
-            return compare([self._place_at(each) for each in chosen])
-        return compare(group_places(self._place(parameters.get)))
+        """Return responses side by side: the trajectories `at`, or the members of one trajectory's group."""
+        chosen = request.query_params.getlist("at")
+        if len(chosen) > MAX_MEMBERS:
+            raise ValueError(f"at most {MAX_MEMBERS} trajectories can be compared, got {len(chosen)}")
+        places = [self._place_at(each) for each in chosen]
+        return compare(places or group_places(self._place(request.query_params.get)))
 
     def problem(self, request: Request) -> Any:
         """Return all attempts at each problem with an id or a key."""
@@ -143,31 +138,33 @@ class Api:
 
     # --- work ---------------------------------------------------------------------------------------------
 
-    async def verify(self, request: Request) -> Response:
+    async def verify(self, target: ViewedTarget, place: Place, body: dict[str, Any]) -> Any:
         """Check a trajectory by `torl verify`, or all trajectories of its file."""
-        body = await read_body(request)
-        place = self._place(body.get)
-        target = self._target(place.reader.target.label)
-        line = None if body.get("whole") is True else int(place.columns["line"][place.position])
-        return AsciiJson(dict(await target.verify(place.reader.target.path_of(place.file), line)))
+        line = None if body.get("whole") is True else place["line"]
+        return await target.verify(place.path, line)
 
-    async def replay(self, request: Request) -> Response:
+    async def replay(self, target: ViewedTarget, place: Place, body: dict[str, Any]) -> Any:
         """Run a call again."""
-        body = await read_body(request)
-        place = self._place(body.get)
-        return AsciiJson(await self._replayer(place).replay(place, call_number(body)))
+        return await target.replayer.replay(place, call_number(body))
 
-    async def experiment(self, request: Request) -> Response:
+    async def experiment(self, target: ViewedTarget, place: Place, body: dict[str, Any]) -> Any:
         """Run other code instead of a call's."""
-        body = await read_body(request)
-        place = self._place(body.get)
         code = body.get("code")
         if not isinstance(code, str):
             raise ValueError("code must be text")
-        return AsciiJson(await self._replayer(place).experiment(place, call_number(body), code))
+        return await target.replayer.experiment(place, call_number(body), code)
 
-    def _replayer(self, place: Place) -> Any:
-        return self._target(place.reader.target.label).replayer
+    def _acting(
+        self, work: Callable[[ViewedTarget, Place, dict[str, Any]], Awaitable[Any]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """Return the handler of work on the trajectory that the body of a request names."""
+
+        async def handle(request: Request) -> Response:
+            body = await read_body(request)
+            place = self._place(body.get)
+            return AsciiJson(await work(self._target(place.reader.target.label), place, body))
+
+        return answering(handle)
 
     # --- targets ------------------------------------------------------------------------------------------
 

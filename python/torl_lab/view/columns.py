@@ -1,11 +1,12 @@
 """The facets of a target in memory, one array for each column, which follow the index as it grows."""
 
+import re
 import sqlite3
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,7 +25,7 @@ from torl_lab.view.index import (
     remove_index,
 )
 from torl_lab.view.sources import Target
-from torl_lab.view.vocabulary import match_words
+from torl_lab.view.tokens import token_texts
 
 Array = npt.NDArray[Any]
 
@@ -32,7 +33,7 @@ _MAX_WORD_RESULTS: Final = 16
 _MIN_CAPACITY: Final = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Columns:
     """The rows of an index at one time.
 
@@ -58,24 +59,21 @@ class Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """A problem of the index.
+class IndexedProblem:
+    """A problem of the index."""
 
-    Attributes:
-        key: Id with a checksum of the question and the answer.
-        name: Id of the problem.
-        question: Text of the question.
-        answer: Reference answer.
-    """
-
-    key: str
-    name: str
+    key: str  # the id with a checksum of the question and the answer (`index.problem_key`)
+    name: str  # the id
     question: str
-    answer: str
+    answer: str  # the reference
 
 
 class IndexReader:
     """Reads the index of a target, which another process writes. Thread-safe."""
+
+    _removals: int
+    _last_chunk: int
+    _count: int
 
     def __init__(self, target: Target, path: Path) -> None:
         """Set the target and the path of its index, which need not exist yet."""
@@ -84,13 +82,10 @@ class IndexReader:
         self._lock = threading.RLock()
         self._database: sqlite3.Connection | None = None
         self._inode = 0
-        self._removals = -1
-        self._last_chunk = 0
-        self._count = 0
-        self._arrays: dict[str, Array] = {}
         self._revision = 0
-        self._columns = self._empty()
-        self._found: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self.rows_with_words = lru_cache(_MAX_WORD_RESULTS)(self._find_words)
+        self._clear(-1)
+        self._publish({}, {})
 
     def columns(self) -> Columns:
         """Return the rows as of the last `refresh`."""
@@ -111,12 +106,12 @@ class IndexReader:
                     remove_index(self._path)  # the indexer builds it again
                 return self._reset()
 
-    def problems(self, numbers: Sequence[int]) -> dict[int, Problem]:
+    def problems(self, numbers: Sequence[int]) -> dict[int, IndexedProblem]:
         """Return at most 500 problems by number."""
         marks = ",".join("?" * len(numbers))
         query = f"SELECT id, key, name, question, answer FROM problems WHERE id IN ({marks}) ORDER BY id"
         with self.database() as database:
-            return {number: Problem(*found) for number, *found in database.execute(query, list(numbers))}
+            return {number: IndexedProblem(*found) for number, *found in database.execute(query, list(numbers))}
 
     def problems_matching(self, text: str, *, exactly: bool = False) -> list[int]:
         """Return the numbers of the problems with this key or name, or with this text in the name or the question."""
@@ -124,29 +119,24 @@ class IndexReader:
         with self.database() as database:
             return [number for (number,) in database.execute(f"SELECT id FROM problems WHERE {condition}", (text,))]
 
-    def rows_with_words(self, query: str, columns: Columns) -> Array:
+    def token_texts(self, ids: Sequence[int]) -> list[str] | None:
+        """Return the text that each token completes (`tokens.token_texts`)."""
+        with self.database() as database:
+            return token_texts(database, ids)
+
+    def _find_words(self, query: str, columns: Columns) -> Array:
         """Return a mask of the rows whose response has all words of a query.
 
         Raises:
             ValueError: The index has no words, or the query has no word.
         """
-        key = (columns.revision, query)
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-                return self._found[key]
         with self.database() as database:
             if not has_words(database):
                 raise ValueError("words cannot be searched: this build of SQLite has no FTS5; use a regular expression")
             rows = match_words(database, query)
         found = np.zeros(int(columns.rows.max(initial=-1)) + 1, np.bool_)
         found[rows[rows < len(found)]] = True
-        mask = found[columns.rows]
-        with self._lock:
-            self._found[key] = mask
-            if len(self._found) > _MAX_WORD_RESULTS:
-                self._found.popitem(last=False)
-        return mask
+        return np.take(found, columns.rows)
 
     @contextmanager
     def database(self) -> Iterator[sqlite3.Connection]:
@@ -177,58 +167,71 @@ class IndexReader:
             self._database, self._inode = open_index(self._path), inode
         with damage_as_error():
             self._database.execute("BEGIN")  # one state for all of the queries
-            try:
+            with self._database:
                 return self._read(self._database)
-            finally:
-                with suppress(sqlite3.Error):
-                    self._database.execute("COMMIT")
 
     def _read(self, database: sqlite3.Connection) -> bool:
         removed = removals(database)
         is_reset = removed != self._removals
         if is_reset:
-            self._removals, self._last_chunk, self._count, self._arrays = removed, 0, 0, {}
+            self._clear(removed)
         before = self._last_chunk
-        for chunk in chunks_after(database, self._last_chunk):
-            self._append(chunk.first, chunk.facets)
-            self._last_chunk = chunk.id
+        for number, first, facets in chunks_after(database, self._last_chunk):
+            self._append(first, facets)
+            self._last_chunk = number
         if not is_reset and self._last_chunk == before:
             return False
-        self._revision += 1
-        views = {name: array[: self._count] for name, array in self._arrays.items()}
-        rows = views.pop("", np.zeros(0, np.int64))
-        files, sets = names_by_id(database, "files"), names_by_id(database, "sets")
-        self._columns = Columns(views or _no_rows(), rows, files, sets, self._revision)
-        self._found.clear()
+        self._publish(names_by_id(database, "files"), names_by_id(database, "sets"))
         return True
 
     def _append(self, first: int, facets: Array) -> None:
         """Append rows. Arrays that readers hold keep their entries: full ones are replaced by larger copies."""
         count = self._count + len(facets)
-        columns = {"": np.arange(first, first + len(facets)), **{name: facets[name] for name in FACETS.fields or {}}}
-        for name, values in columns.items():
-            array = self._arrays.get(name)
-            if array is None or len(array) < count:
-                larger = np.zeros(max(_MIN_CAPACITY, count + count // 2), values.dtype)
-                if array is not None:
-                    larger[: self._count] = array[: self._count]
+        for name, array in self._arrays.items():
+            if len(array) < count:
+                larger = np.zeros(max(_MIN_CAPACITY, count + count // 2), array.dtype)
+                larger[: self._count] = array[: self._count]
                 array = self._arrays[name] = larger
-            array[self._count : count] = values
+            array[self._count : count] = facets[name] if name else np.arange(first, first + len(facets))
         self._count = count
+
+    def _clear(self, removed: int) -> None:
+        """Forget all rows, as of an index from which this many files were removed."""
+        self._removals, self._last_chunk, self._count = removed, 0, 0
+        self._arrays: dict[str, Array] = {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
+        self._arrays[""] = np.zeros(0, np.int64)  # row numbers
+
+    def _publish(self, files: Mapping[int, str], sets: Mapping[int, str]) -> None:
+        self._revision += 1
+        views = {name: array[: self._count] for name, array in self._arrays.items()}
+        self._columns = Columns(views, views.pop(""), files, sets, self._revision)
+        self.rows_with_words.cache_clear()
 
     def _reset(self) -> bool:
         was_empty = not len(self._columns)
         if self._database is not None:
             self._database.close()
-        self._database, self._removals, self._last_chunk, self._count, self._arrays = None, -1, 0, 0, {}
-        self._revision += 1
-        self._columns = self._empty()
-        self._found.clear()
+        self._database = None
+        self._clear(-1)
+        self._publish({}, {})
         return not was_empty
 
-    def _empty(self) -> Columns:
-        return Columns(_no_rows(), np.zeros(0, np.int64), {}, {}, self._revision)
+
+_WORD = re.compile(r"([^\W_]+)(\*?)")
 
 
-def _no_rows() -> dict[str, Array]:
-    return {name: np.zeros(0, FACETS[name]) for name in FACETS.names or ()}
+def match_words(database: sqlite3.Connection, query: str) -> Array:
+    """Return the numbers of the rows that contain all words of a query, in any order, ignoring case and accents.
+
+    "sum*" matches words that begin with "sum". Other characters separate words, as in the indexed text.
+
+    Raises:
+        ValueError: The query has no word.
+    """
+    words = [f'"{word}"{star}' for word, star in _WORD.findall(query)]
+    if not words:
+        raise ValueError(f"the query {query!r} has no word: use a regular expression for other characters")
+    (rows,) = database.execute(
+        "SELECT group_concat(rowid) FROM words WHERE words MATCH ?", (" AND ".join(words),)
+    ).fetchone()
+    return np.fromstring(rows, np.int64, sep=",") if rows else np.zeros(0, np.int64)

@@ -15,6 +15,7 @@ import os
 import secrets
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from torl.base.errors import ConfigError
@@ -25,10 +26,9 @@ from torl.commands.command import reports_errors
 from torl.run.records.files import atomic_write
 from torl.run.records.rows import encode_row
 from torl_lab.exchange import foreign_format, format_names, model_decoder, model_token_bytes, read_foreign
-from torl_lab.view.indexing import Indexer, Progress
+from torl_lab.view.indexing import Indexer
 from torl_lab.view.panels import installed_panels
-from torl_lab.view.sources import INDEX_FILE, Target
-from torl_sandbox.paths import cache_directory
+from torl_lab.view.sources import INDEX_FILE, Target, view_cache
 
 
 @reports_errors
@@ -67,9 +67,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.tokenizer is not None:
         model_token_bytes(options.tokenizer)  # an error now, not in the process that indexes
     installed_panels()  # an error now, not at the first request
-    targets = [_target(label, path, options) for label, path in labelled_paths(options.runs).items()]
-    for target in targets:
-        target.check()
+    targets = []
+    for label, path in labelled_paths(options.runs).items():
+        own = own_file(path, options.tokenizer)
+        origin = None if own == path else path
+        targets.append(Target(label, own, options.tokenizer, origin, trust=options.trust))
+        targets[-1].check()
     if options.index_only:
         for target in targets:
             _index(target, options.index)
@@ -78,26 +81,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _target(label: str, path: Path, options: argparse.Namespace) -> Target:
-    own = own_file(path, options.tokenizer)
-    return Target(label, own, options.tokenizer, None if own == path else path, trust=options.trust)
-
-
 def _index(target: Target, cache: Path | None) -> None:
     path = target.index_path(cache)
-    indexer = Indexer(target, path)
 
-    def report(progress: Progress) -> None:
+    def report(done: float) -> None:
         if sys.stderr.isatty():
-            print(f"\r{target.label}: {progress.done / max(1, progress.total):.0%}", end="", file=sys.stderr)
+            print(f"\r{target.label}: {done:.0%}", end="", file=sys.stderr)
 
-    try:
+    with closing(Indexer(target, path)) as indexer:
         indexer.update(report)
         for each in indexer.unreadable:
             print(f"warning: {each}", file=sys.stderr)
         indexer.store_vocabulary()
-    finally:
-        indexer.close()
     print(path)
 
 
@@ -125,13 +120,13 @@ def own_file(path: Path, tokenizer: str | None = None) -> Path:
     """
     if not path.is_file() or foreign_format(path) is None:
         return path
-    try:
-        directory = cache_directory("view")
-    except RuntimeError as error:
-        raise ConfigError(f"no cache directory for {path}: {error}; use torl convert") from error
     stat = path.stat()
     identity = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}\n{tokenizer}\n{__version__}"
-    made = directory / hashlib.sha256(os.fsencode(identity)).hexdigest()[:16] / f"{path.stem}.jsonl"
+    made = (
+        view_cache(str(path), "use torl convert")
+        / hashlib.sha256(os.fsencode(identity)).hexdigest()[:16]
+        / f"{path.stem}.jsonl"
+    )
     if not made.exists():
         decode = None if tokenizer is None else model_decoder(tokenizer)
         made.parent.mkdir(parents=True, exist_ok=True)

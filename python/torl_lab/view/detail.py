@@ -1,7 +1,5 @@
 """One trajectory for the page: its texts in segments, its tokens and their numbers, its calls, and its group."""
 
-import codecs
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,8 +10,7 @@ from torl_lab.view.facets import invented_in
 from torl_lab.view.index import problem_key
 from torl_lab.view.rows import Place, brief, facets_json, group_places, reading_rows
 from torl_lab.view.sources import TRAINING
-from torl_lab.view.token_colors import color_tokens
-from torl_lab.view.vocabulary import token_bytes
+from torl_lab.view.tokens import color_tokens
 
 MAX_TOKENS: Final = 20_000
 """Number of tokens in an answer; the page requests further ones."""
@@ -21,6 +18,7 @@ MAX_CHARACTERS: Final = 200_000
 """Characters of a text in an answer. The complete row can be downloaded."""
 
 
+@reading_rows()
 def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
     """Return a trajectory as JSON, with the numbers of its tokens from `start`.
 
@@ -28,17 +26,16 @@ def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
         RecordError: The row cannot be read, or is not a trajectory.
         LookupError: The index is being built.
     """
-    row = place.read_row()
-    with reading_rows():
-        return _trajectory_json(place, row, start)
-
-
-def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[str, Any]:
+    row, target = place.read_row(), place.reader.target
     branches, recorded = row.get("branches", ()), learner_numbers(place, row)
-    location = _location(place)
+    prompt = row.get("prompt_token_ids", [])
+    pieces = place.reader.token_texts(prompt[:MAX_TOKENS])
+    # A file of another library may not have a trajectory in each line.
+    number = place["line"] + 1
+    location = f"{target.origin}, trajectory {number}" if target.origin else f"{place.path}:{number}"
     return {
         "facets": facets_json(place),
-        "is_run": place.reader.target.is_run,
+        "is_run": target.is_run,
         "location": location,
         "python": _expression(place),
         "test": pytest_source(row, location),
@@ -64,14 +61,8 @@ def _trajectory_json(place: Place, row: Mapping[str, Any], start: int) -> dict[s
         "members": [brief(member) for member in group_places(place)],
         "sequence": sequence_json(place, row, start, recorded.get(len(branches))),
         "branches": [sequence_json(place, each, 0, recorded.get(number)) for number, each in enumerate(branches)],
-        "prompt": prompt_text(place, row),
+        "prompt": {"tokens": len(prompt), "text": None if pieces is None else cut("".join(pieces))},
     }
-
-
-def _location(place: Place) -> str:
-    """Return the file and the line of a trajectory. A file of another library may not have one in each line."""
-    target, number = place.reader.target, int(place.columns["line"][place.position]) + 1
-    return f"{target.origin}, trajectory {number}" if target.origin else f"{target.path_of(place.file)}:{number}"
 
 
 def _expression(place: Place) -> str | None:
@@ -79,9 +70,8 @@ def _expression(place: Place) -> str | None:
     if not place.reader.target.is_run:
         return None
     facets = facets_json(place)
-    chosen = f"step={facets['step']}"
-    if facets["set"] != TRAINING:
-        chosen += f", evaluation_set={facets['set']!r}"
+    set_name = "" if facets["set"] == TRAINING else f", evaluation_set={facets['set']!r}"
+    chosen = f"step={facets['step']}{set_name}"
     return f"list(torl.Run({str(place.reader.target.path)!r}).trajectories({chosen}))[{facets['line']}]"
 
 
@@ -103,40 +93,22 @@ def sequence_json(
 ) -> dict[str, Any]:
     """Return the texts, the tokens and the calls of one token sequence."""
     ids = row["token_ids"][start : start + MAX_TOKENS]
-    with place.reader.database() as database:
-        pieces = token_texts(database, ids) if row["token_ids"] else None
     return {
         "segments": list(segments(row)),
-        "calls": [call_json(call) for call in row["tool_calls"]],
+        "calls": [
+            shorten({name: value for name, value in call.items() if name != "observation"})
+            | {"ran": call["tool"] is not None}
+            for call in row["tool_calls"]
+        ],
         "tokens": {
             "total": len(row["token_ids"]),
             "start": start,
             "ids": ids,
-            "texts": pieces,
+            "texts": place.reader.token_texts(ids) if row["token_ids"] else None,
             "colors": color_tokens(row, start, start + len(ids), numbers, is_run=place.reader.target.is_run),
         },
         "finish": row["finish_reason"],
     }
-
-
-def prompt_text(place: Place, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the prompt: its number of tokens, and its text if the texts of tokens are known."""
-    ids = row.get("prompt_token_ids", [])
-    with place.reader.database() as database:
-        pieces = token_texts(database, ids[:MAX_TOKENS])
-    return {"tokens": len(ids), "text": None if pieces is None else cut("".join(pieces))}
-
-
-def token_texts(database: sqlite3.Connection, ids: Sequence[int]) -> list[str] | None:
-    """Return the text that each token completes, which joined are the text of all; None without a vocabulary.
-
-    The text of a token that ends within a character is shorter, and the next one has the character.
-    """
-    found = token_bytes(database, ids)
-    if found is None:
-        return None
-    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
-    return [decode(data, index == len(found) - 1) for index, data in enumerate(found)]
 
 
 # --- segments -------------------------------------------------------------------------------------------
@@ -149,22 +121,17 @@ def segments(row: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     wrote itself). An observation has the numbers of its calls.
     """
     turns: Sequence[Mapping[str, Any]] = row["turns"]
-    answers = [find_answer(turn["text"]) for turn in turns]
-    last = max((index for index, answer in enumerate(answers) if answer is not None), default=-1)
+    answers = [(index, found) for index, turn in enumerate(turns) if (found := find_answer(turn["text"])) is not None]
     observations: dict[int, dict[str, Any]] = {}
     for number, call in enumerate(row["tool_calls"]):
         observations.setdefault(call["start"], _observation(call))["calls"].append(number)
     for message in row.get("user_messages", ()):
         observations.setdefault(message["start"], _observation(message))["messages"].append(cut(message["text"]))
     for index, turn in enumerate(turns):
-        answer = answers[index] if index == last else None
+        invented = invented_in(turn["text"], turn["stop_reason"], row.get("format", ""))
         marks = [(start, stop, "code") for start, stop, *_ in turn["blocks"]]
-        marks += [
-            (start, stop, "invented")
-            for start, stop in invented_in(turn["text"], turn["stop_reason"], row.get("format", ""))
-        ]
-        if answer is not None:
-            marks.append((answer.start, answer.stop, "answer"))
+        marks += [(start, stop, "invented") for start, stop in invented]
+        marks += [(answer.start, answer.stop, "answer") for number, answer in answers[-1:] if number == index]
         yield {
             "kind": "turn",
             "start": turn["start"],
@@ -200,12 +167,6 @@ def _parts(text: str, marks: Sequence[tuple[int, int, str]]) -> Iterator[dict[st
         position = stop
     if position < len(text):
         yield {"kind": "text", "text": cut(text[position:])}
-
-
-def call_json(call: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a call with cut texts."""
-    shown: dict[str, Any] = shorten({name: value for name, value in call.items() if name != "observation"})
-    return shown | {"ran": call["tool"] is not None}
 
 
 def cut(text: Any) -> Any:

@@ -1,9 +1,8 @@
 """The facets of a trajectory, by which the viewer filters, counts and sorts, and its other facts in the index."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import IntFlag
-from functools import cache
 from importlib import import_module
 from typing import Any, Final
 from zlib import crc32
@@ -74,6 +73,10 @@ class Flag(IntFlag):
     DAMAGED = 256
 
 
+FLAGS: Final[Mapping[str, Flag]] = {str(flag.name).lower(): flag for flag in Flag}
+"""The flags by their names in links."""
+
+
 def status_names(bits: int) -> list[str]:
     """Return the outcomes of a trajectory's calls by name."""
     return [name for index, name in enumerate(STATUSES) if bits & 1 << index]
@@ -84,17 +87,26 @@ class Facts:
     """The facets of a line, and the texts that are stored or searched elsewhere.
 
     Attributes:
-        facets: Facets by name. Missing ones are 0.
+        facets: Record of the facets, without those that the index knows.
         problem: Id, question and reference answer of the problem. None for a damaged line.
         text: Text of the response.
     """
 
-    facets: dict[str, int | float]
+    facets: np.void
     problem: tuple[str, str, str] | None
     text: str
 
 
-DAMAGED: Final = Facts({"flags": int(Flag.DAMAGED), "advantage": float("nan"), "oldest": -1, "newest": -1}, None, "")
+def _record(**facets: float) -> np.void:
+    """Return a record. Raises OverflowError if a number does not fit."""
+    record = np.zeros(1, FACETS)
+    for name, value in facets.items():
+        record[name] = value
+    found: np.void = record[0]
+    return found
+
+
+DAMAGED: Final = Facts(_record(flags=Flag.DAMAGED, advantage=np.nan, oldest=-1, newest=-1), None, "")
 
 
 class _Call(Struct):
@@ -102,7 +114,7 @@ class _Call(Struct):
     status: str
 
 
-class _Turn(Struct):
+class _IndexedTurn(Struct):
     text: str
     stop_reason: str
 
@@ -131,7 +143,7 @@ class IndexedRow(Struct, kw_only=True):
     finish_reason: str
     format: str = ""
     tool_calls: list[_Call]
-    turns: list[_Turn]
+    turns: list[_IndexedTurn]
     seconds: float = 0.0
     loss_mask: list[tuple[bool, int]]
     policy_versions: list[tuple[int, int]]
@@ -142,10 +154,10 @@ def facts_of(row: IndexedRow) -> Facts:
     """Return the facts of a row.
 
     Raises:
-        ValueError: A number is out of range.
+        OverflowError: A number is out of range.
     """
-    ran = [call.status for call in row.tool_calls if call.tool is not None]
-    succeeded = [status == OutcomeStatus.OK for status in ran]
+    outcomes = [NOT_EXECUTED if call.tool is None else call.status for call in row.tool_calls]
+    succeeded = [outcome == OutcomeStatus.OK for outcome in outcomes if outcome != NOT_EXECUTED]
     versions = [version for version, _ in row.policy_versions if version >= 0]
     spans = (span for turn in row.turns for span in invented_in(turn.text, turn.stop_reason, row.format))
     flags = {
@@ -158,52 +170,31 @@ def facts_of(row: IndexedRow) -> Facts:
         Flag.RECOVERED: row.correct and has_recovery(succeeded),
         Flag.BRANCHES: bool(row.branches),
     }
-    facets = {
-        "step": row.step,
-        "group": crc32(row.group.encode("utf-8", errors="replace")),
-        "sample": row.sample,
-        "flags": sum(flag for flag, is_set in flags.items() if is_set),
-        "reward": row.reward + sum(row.turn_rewards),
-        "advantage": float("nan") if row.advantage is None else row.advantage,
-        "calls": min(len(row.tool_calls), 0xFFFF),
-        "failed": min(succeeded.count(False), 0xFFFF),
-        "statuses": _status_bits(ran, len(row.tool_calls) > len(ran)),
-        "tokens": sum(length for _, length in row.loss_mask),
-        "sampled": sum(length for is_sampled, length in row.loss_mask if is_sampled),
-        "turns": min(len(row.turns), 0xFFFF),
-        "finish": FINISHES.index(row.finish_reason if row.finish_reason in FINISHES else FINISHES[-1]),
-        "oldest": min(versions, default=-1),
-        "newest": max(versions, default=-1),
-        "seconds": row.seconds,
-    }
-    _check_ranges(facets)
+    facets = _record(
+        step=row.step,
+        group=crc32(row.group.encode("utf-8", errors="replace")),
+        sample=row.sample,
+        flags=sum(flag for flag, is_set in flags.items() if is_set),
+        reward=row.reward + sum(row.turn_rewards),
+        advantage=np.nan if row.advantage is None else row.advantage,
+        calls=min(len(row.tool_calls), 0xFFFF),
+        failed=min(succeeded.count(False), 0xFFFF),
+        statuses=sum(1 << bit for bit, status in enumerate(STATUSES) if status in outcomes),
+        tokens=sum(length for _, length in row.loss_mask),
+        sampled=sum(length for is_sampled, length in row.loss_mask if is_sampled),
+        turns=min(len(row.turns), 0xFFFF),
+        finish=FINISHES.index(row.finish_reason if row.finish_reason in FINISHES else FINISHES[-1]),
+        oldest=min(versions, default=-1),
+        newest=max(versions, default=-1),
+        seconds=row.seconds,
+    )
     return Facts(facets, (row.problem, row.question, row.reference_answer), row.text)
 
 
 def invented_in(text: str, stop_reason: str, format_name: str) -> Iterator[tuple[int, int]]:
     """Yield the spans of a turn's text that are results which the model wrote itself."""
-    results = _results()
+    # Imported here: it takes half of the viewer's start otherwise.
+    results: Any = import_module("torl.components.formats.results")
     tags = results.result_tags_of(format_name)
     if tags is not None:
         yield from results.invented_results(text, tags, ends_with_call=stop_reason == StopReason.CALL)
-
-
-@cache
-def _results() -> Any:
-    """Import the formats when they are needed first: they take half of the viewer's start otherwise."""
-    return import_module("torl.components.formats.results")
-
-
-def _status_bits(statuses: Iterable[str], some_not_executed: bool) -> int:
-    known: Sequence[str] = STATUSES
-    bits = {known.index(status) for status in statuses if status in known}
-    return sum(1 << bit for bit in bits) | some_not_executed << known.index(NOT_EXECUTED)
-
-
-def _check_ranges(facets: Mapping[str, int | float]) -> None:
-    for name, value in facets.items():
-        kind = FACETS[name]
-        if kind.kind != "f":
-            limits = np.iinfo(kind)
-            if not limits.min <= value <= limits.max:
-                raise ValueError(f"{name} = {value} is out of range")

@@ -49,43 +49,17 @@ _WORDS = "CREATE VIRTUAL TABLE words USING fts5(text, content='', detail='none',
 
 
 class IndexedFile(NamedTuple):
-    """The state of a file when it was indexed.
+    """The state of a file when it was indexed."""
 
-    Attributes:
-        id: Number of the file in the index.
-        name: Name of the file (`Source.name`).
-        inode: Inode.
-        size: Size in bytes.
-        mtime_ns: Time of the last change, in nanoseconds. 0 until all lines are indexed.
-        indexed: Size of the indexed lines, in bytes.
-        lines: Number of the indexed lines.
-        checksum: CRC-32 of the indexed lines.
-        tail: CRC-32 of their last bytes.
-    """
-
-    id: int
-    name: str
+    id: int  # number in the index
+    name: str  # `Source.name`
     inode: int = 0
-    size: int = 0
-    mtime_ns: int = 0
-    indexed: int = 0
-    lines: int = 0
-    checksum: int = 0
-    tail: int = 0
-
-
-class Chunk(NamedTuple):
-    """The facets of consecutive rows.
-
-    Attributes:
-        id: Number of the chunk.
-        first: Number of its first row.
-        facets: Facets of the rows.
-    """
-
-    id: int
-    first: int
-    facets: FacetArray
+    size: int = 0  # in bytes
+    mtime_ns: int = 0  # of the last change; 0 until all lines are indexed
+    indexed: int = 0  # bytes of the indexed lines
+    lines: int = 0  # number of the indexed lines
+    checksum: int = 0  # CRC-32 of the indexed lines
+    tail: int = 0  # CRC-32 of their last bytes
 
 
 class DamagedIndexError(Exception):
@@ -158,13 +132,8 @@ def damage_as_error() -> Iterator[None]:
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
     """Run a block as a transaction that excludes other writers."""
     database.execute("BEGIN IMMEDIATE")
-    try:
+    with database:
         yield
-    except BaseException:
-        with suppress(sqlite3.Error):
-            database.execute("ROLLBACK")
-        raise
-    database.execute("COMMIT")
 
 
 # --- writing ----------------------------------------------------------------------------------------------
@@ -218,17 +187,11 @@ def add_rows(
     (set_id,) = database.execute("SELECT set_id FROM files WHERE id = ?", (file.id,)).fetchone()
     (first,) = database.execute("SELECT next_row FROM state").fetchone()
     database.execute("UPDATE state SET next_row = ?", (first + len(facts),))
-    facets = np.zeros(len(facts), FACETS)
-    numbers: dict[tuple[str, str, str], int] = {}
-    for index, (span, each) in enumerate(zip(spans, facts, strict=True)):
-        record = facets[index]
-        for name, value in each.facets.items():
-            record[name] = value
-        record["offset"], record["length"] = span
-        if each.problem is not None:
-            if each.problem not in numbers:
-                numbers[each.problem] = _problem_number(database, each.problem)
-            record["problem"] = numbers[each.problem]
+    problems = dict.fromkeys(each.problem for each in facts)
+    numbers = {problem: 0 if problem is None else _problem_number(database, problem) for problem in problems}
+    facets = np.array([each.facets for each in facts], FACETS)
+    facets["offset"], facets["length"] = np.transpose(spans)
+    facets["problem"] = [numbers[each.problem] for each in facts]
     facets["file"], facets["set"] = file.id, set_id
     facets["line"] = np.arange(file.lines, file.lines + len(facts))
     data = facets.tobytes()
@@ -274,27 +237,22 @@ def has_words(database: sqlite3.Connection) -> bool:
 
 def removals(database: sqlite3.Connection) -> int:
     """Return how many files were removed or replaced so far."""
-    with damage_as_error():
-        return int(database.execute("SELECT removals FROM state").fetchone()[0])
+    return int(database.execute("SELECT removals FROM state").fetchone()[0])
 
 
-def chunks_after(database: sqlite3.Connection, last: int) -> Iterator[Chunk]:
-    """Yield the chunks with numbers above `last`.
+def chunks_after(database: sqlite3.Connection, last: int) -> Iterator[tuple[int, int, FacetArray]]:
+    """Yield the number, the number of the first row, and the facets of each chunk with a number above `last`.
 
     Raises:
         DamagedIndexError: A chunk is damaged.
     """
-    with damage_as_error():
-        rows = database.execute(
-            "SELECT id, first, count, checksum, facets FROM chunks WHERE id > ? ORDER BY id", (last,)
-        )
-        for number, first, count, checksum, data in rows:
-            if len(data) != count * FACETS.itemsize or zlib.crc32(data) != checksum:
-                raise DamagedIndexError(f"chunk {number} is damaged")
-            yield Chunk(number, first, np.frombuffer(data, FACETS))
+    query = "SELECT id, first, count, checksum, facets FROM chunks WHERE id > ? ORDER BY id"
+    for number, first, count, checksum, data in database.execute(query, (last,)):
+        if len(data) != count * FACETS.itemsize or zlib.crc32(data) != checksum:
+            raise DamagedIndexError(f"chunk {number} is damaged")
+        yield number, first, np.frombuffer(data, FACETS)
 
 
 def names_by_id(database: sqlite3.Connection, table: str) -> dict[int, str]:
     """Return the names in the table `files` or `sets` by number."""
-    with damage_as_error():
-        return dict(database.execute(f"SELECT id, name FROM {table}"))
+    return dict(database.execute(f"SELECT id, name FROM {table}"))

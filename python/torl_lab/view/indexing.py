@@ -5,7 +5,6 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,37 +25,13 @@ from torl_lab.view.index import (
     update_file,
 )
 from torl_lab.view.sources import Source, Target
-from torl_lab.view.vocabulary import store_vocabulary
+from torl_lab.view.tokens import store_vocabulary
 
 _BATCH_ROWS: Final = 2000
 _BATCH_BYTES: Final = 16 << 20
 _BATCH_SECONDS: Final = 0.5
 _BLOCK_BYTES: Final = 1 << 20
 _TAIL_BYTES: Final = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of indexing, in bytes of all files.
-
-    Attributes:
-        done: Size of the indexed lines.
-        total: Size of all files.
-    """
-
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Stat:
-    inode: int
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> "_Stat":
-        return cls(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Indexer:
@@ -90,14 +65,14 @@ class Indexer:
         """Close the index."""
         self._database.close()
 
-    def update(self, on_progress: Callable[[Progress], object] = lambda _: None) -> int:
+    def update(self, on_progress: Callable[[float], object] = lambda _: None) -> int:
         """Index everything that was written since the last update, and return the number of changes.
 
         An unfinished last line is left for a later update. A damaged index is built again. A file that cannot be read
         is named in `unreadable`, and has no rows in the index.
 
         Args:
-            on_progress: Callback after each batch.
+            on_progress: Callback after each batch, with the indexed fraction of the bytes of all files.
 
         Raises:
             sqlite3.OperationalError: The index cannot be written.
@@ -122,37 +97,34 @@ class Indexer:
         """
         return store_vocabulary(self._database, self._target)
 
-    def _update(self, on_progress: Callable[[Progress], object]) -> int:
+    def _update(self, on_progress: Callable[[float], object]) -> int:
         self.unreadable = []
-        sources = [(source, stat) for source in self._target.sources() if (stat := self._stat(source)) is not None]
+        stats: dict[Source, os.stat_result] = {}
+        for source in self._target.sources():
+            try:
+                stats[source] = stat_file(source.path)
+            except OSError as error:
+                self._leave_out(source, error)
         known = indexed_files(self._database)
-        changes = self._remove(set(known) - {source.name for source, _ in sources})
-        pending: list[tuple[Source, int]] = []
-        done = total = 0
-        for source, stat in sources:
-            total += stat.size
-            file = known.get(source.name)
-            if file is not None and (file.inode, file.size, file.mtime_ns) == (stat.inode, stat.size, stat.mtime_ns):
-                done += stat.size
-            else:
-                pending.append((source, stat.size))
-        for source, size in pending:
+        changes = self._remove(set(known) - {source.name for source in stats})
+        pending = {
+            source: stat.st_size
+            for source, stat in stats.items()
+            if (file := known.get(source.name)) is None
+            or (file.inode, file.size, file.mtime_ns) != (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        }
+        total = sum(stat.st_size for stat in stats.values())
+        done = total - sum(pending.values())
+        for source, size in pending.items():
             try:
                 for position in self._index_file(source):
                     changes += 1
-                    on_progress(Progress(done + position, total))
+                    on_progress((done + position) / max(1, total))
             except OSError as error:
                 self._leave_out(source, error)
                 changes += self._remove({source.name})
             done += size
         return changes
-
-    def _stat(self, source: Source) -> _Stat | None:
-        try:
-            return _Stat.of(stat_file(source.path))
-        except OSError as error:
-            self._leave_out(source, error)
-            return None
 
     def _leave_out(self, source: Source, error: OSError) -> None:
         """Note why a file cannot be read, unless it was removed, as by a resumed run."""
@@ -171,7 +143,7 @@ class Indexer:
         """Index the new lines of a file in batches; yield the number of bytes indexed after each batch."""
         with open_file(source.path) as opened:
             descriptor = opened.fileno()
-            stat, is_done = _Stat.of(os.fstat(descriptor)), False
+            stat, is_done = os.fstat(descriptor), False
             while not is_done:
                 with transaction(self._database):
                     file = indexed_files(self._database).get(source.name)
@@ -182,12 +154,12 @@ class Indexer:
                     position, is_done = self._add_batch(file, descriptor, stat)
                 yield position
 
-    def _add_batch(self, file: IndexedFile, descriptor: int, stat: _Stat) -> tuple[int, bool]:
+    def _add_batch(self, file: IndexedFile, descriptor: int, stat: os.stat_result) -> tuple[int, bool]:
         """Add a batch of lines; return the position after it, and whether it is the last one."""
         spans: list[tuple[int, int]] = []
         facts: list[Facts] = []
         started, position, checksum, is_done = time.monotonic(), file.indexed, file.checksum, True
-        for line in _lines(descriptor, file.indexed, stat.size):
+        for line in _lines(descriptor, file.indexed, stat.st_size):
             spans.append((position, len(line) - 1))
             facts.append(facts_of_line(line))
             position += len(line)
@@ -199,9 +171,9 @@ class Indexer:
         if facts:
             add_rows(self._database, file, spans, facts)
         state = file._replace(
-            inode=stat.inode,
-            size=stat.size,
-            mtime_ns=stat.mtime_ns if is_done else 0,
+            inode=stat.st_ino,
+            size=stat.st_size,
+            mtime_ns=stat.st_mtime_ns if is_done else 0,
             indexed=position,
             lines=file.lines + len(facts),
             checksum=checksum,
@@ -215,41 +187,41 @@ def facts_of_line(line: bytes) -> Facts:
     """Return the facts of a line; `DAMAGED` if it is not a trajectory."""
     try:
         return facts_of(parse_row(line, IndexedRow))
-    except ValueError:
+    except (ValueError, OverflowError):
         return DAMAGED
 
 
-def _continues(file: IndexedFile, stat: _Stat, descriptor: int) -> bool:
+def _continues(file: IndexedFile, stat: os.stat_result, descriptor: int) -> bool:
     """Whether a file begins with the lines that were indexed.
 
     A file that has grown is compared at the end of these lines; any other changed file as a whole.
     """
-    if stat.size < file.indexed:
+    if stat.st_size < file.indexed:
         return False
-    if stat.inode == file.inode and (stat.size > file.size or not file.mtime_ns):
+    if stat.st_ino == file.inode and (stat.st_size > file.size or not file.mtime_ns):
         return _checksum(descriptor, max(0, file.indexed - _TAIL_BYTES), file.indexed) == file.tail
     return _checksum(descriptor, 0, file.indexed) == file.checksum
 
 
 def _checksum(descriptor: int, start: int, stop: int) -> int:
+    """Return the CRC-32 of the bytes between two positions; -1 if the file is shorter."""
     checksum = 0
-    while start < stop:
-        block = os.pread(descriptor, min(_BLOCK_BYTES, stop - start), start)
-        if not block:
-            return -1  # truncated
+    for block in _blocks(descriptor, start, stop):
         checksum = zlib.crc32(block, checksum)
         start += len(block)
-    return checksum
+    return -1 if start < stop else checksum
+
+
+def _blocks(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
+    while start < stop and (block := os.pread(descriptor, min(_BLOCK_BYTES, stop - start), start)):
+        yield block
+        start += len(block)
 
 
 def _lines(descriptor: int, start: int, stop: int) -> Iterator[bytes]:
     """Yield the complete lines between two positions, with their ends."""
     parts: list[bytes] = []
-    while start < stop:
-        block = os.pread(descriptor, min(_BLOCK_BYTES, stop - start), start)
-        if not block:
-            return
-        start += len(block)
+    for block in _blocks(descriptor, start, stop):
         *complete, rest = block.split(b"\n")
         for line in complete:
             yield b"".join([*parts, line, b"\n"])

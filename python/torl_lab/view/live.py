@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from torl.base.runtime.processes.children import ChildExitedError, JsonChild
 from torl.base.runtime.processes.supervision import run_in_thread
-from torl_lab.view.audit_worker import TRUST
 from torl_lab.view.columns import IndexReader
 from torl_lab.view.overview import RunRecordsReader
 from torl_lab.view.sources import Target
+from torl_lab.view.workers import TRUST
 
-_INDEX_MODULE: Final = "torl_lab.view.index_worker"
-_AUDIT_MODULE: Final = "torl_lab.view.audit_worker"
+_WORKERS: Final = "torl_lab.view.workers"
 _POLL_SECONDS: Final = 0.5
 _RESTART_SECONDS: Final = 5.0
 _KEEPALIVE_SECONDS: Final = 15.0
@@ -55,7 +54,7 @@ class ViewedTarget:
             self._audit_used = time.monotonic()
             if self._audit is None:
                 trust = [TRUST] if self.target.trust else []
-                self._audit = JsonChild(_AUDIT_MODULE, str(self.target.path), *trust, environment=_OFFLINE)
+                self._audit = JsonChild(_WORKERS, "audit", str(self.target.path), *trust, environment=_OFFLINE)
             try:
                 reply: Mapping[str, Any] = await run_in_thread(self._audit.ask, {"path": str(path), "line": line})
             except BaseException:
@@ -68,10 +67,9 @@ class ViewedTarget:
         """Read the rows that the index has gained. An error is part of the state until the index can be read again."""
         try:
             await asyncio.to_thread(self.reader.refresh)
+            self._read_error = None
         except (OSError, sqlite3.Error) as error:
             self._read_error = f"the index cannot be read: {error}"
-        else:
-            self._read_error = None
 
     @property
     def replayer(self) -> Any:
@@ -135,7 +133,6 @@ class LiveState:
         """Stop all processes."""
         for task in self._tasks:
             task.cancel()
-        for task in self._tasks:
             with suppress(asyncio.CancelledError):
                 await task
         for each in self.targets.values():
@@ -162,7 +159,7 @@ class LiveState:
             for label, each in self.targets.items()
         ]
         while True:
-            with closing(JsonChild(_INDEX_MODULE, json.dumps(targets))) as child, suppress(ChildExitedError):
+            with closing(JsonChild(_WORKERS, "index", json.dumps(targets))) as child, suppress(ChildExitedError):
                 while True:
                     message = await run_in_thread(child.receive)
                     target = self.targets[message["run"]]

@@ -16,8 +16,8 @@ from torl.run.records import metric_names as names
 from torl.run.records.files import CONFIG_FILE, METRICS_FILE, SUMMARY_FILE
 from torl.run.records.reading import read_metrics
 from torl_lab.view.columns import IndexReader
-from torl_lab.view.history import changes
-from torl_lab.view.panels import Panel, RunRecords, curves_of, panels_of
+from torl_lab.view.comparison import changes
+from torl_lab.view.panels import Panel, RunRecords, figure_of, panels_of
 
 _NOT_COMPARED: Final = ("run.directory", "run.resume")
 
@@ -33,11 +33,6 @@ class RunRecordsReader:
         self._error: str | None = None
         self._changes: tuple[int, list[dict[str, Any]]] = (-1, [])
 
-    @property
-    def label(self) -> str:
-        """Label of the target."""
-        return self.reader.target.label
-
     def stamp(self) -> list[Any]:
         """Return the state of the files: inodes, sizes and times, as JSON."""
         directory = self.reader.target.directory
@@ -51,25 +46,22 @@ class RunRecordsReader:
             if stamp != self._stamp:
                 self._stamp, self._error = stamp, None
                 rows: Sequence[Mapping[str, Any]] = []
-                try:
-                    if self.reader.target.is_run and os.path.lexists(directory / METRICS_FILE):
-                        rows = read_metrics(directory)
-                except RecordError as error:
-                    self._error = str(error)
+                config: Mapping[str, Any] = {}
+                if self.reader.target.is_run:
+                    try:
+                        if os.path.lexists(directory / METRICS_FILE):
+                            rows = read_metrics(directory)
+                    except RecordError as error:
+                        self._error = str(error)
+                    try:
+                        config = translated(read_toml(directory / CONFIG_FILE))
+                    except ConfigError as error:
+                        self._error = str(error)
                 text = ""
                 with suppress(OSError):
                     text = read_file(directory / CONFIG_FILE).decode("utf-8", errors="replace")
-                self._records = RunRecords(self.label, rows, self._config(directory), config_text=text)
+                self._records = RunRecords(self._records.label, rows, config, config_text=text)
             return self._records, self._error
-
-    def _config(self, directory: Path) -> Mapping[str, Any]:
-        if not self.reader.target.is_run:
-            return {}
-        try:
-            return translated(read_toml(directory / CONFIG_FILE))
-        except ConfigError as error:
-            self._error = str(error)
-            return {}
 
     def changes(self) -> list[dict[str, Any]]:
         """Return the problems that were gained and lost (`history.changes`)."""
@@ -125,30 +117,15 @@ def _get(tree: Any, *path: str) -> Any:
 
 def curves(runs: Sequence[RunRecords]) -> list[dict[str, Any]]:
     """Return the panels that have data: title, note, and for each run the steps and values of its lines."""
-    figures = (_figure(panel, runs) for panel in panels_of(runs))
+    figures = (figure_of(panel, runs) for panel in panels_of(runs))
     return [figure for figure in figures if figure["lines"]]
-
-
-def _figure(panel: Panel, runs: Sequence[RunRecords]) -> dict[str, Any]:
-    lines = [
-        {
-            "run": runs[curve.run].label,
-            "line": curve.line,
-            "label": curve.label,
-            "steps": curve.steps,
-            "values": curve.values,
-            "evaluated": curve.evaluated,
-        }
-        for curve in curves_of(panel, runs)
-    ]
-    return {"title": panel.title, "note": panel.note, "scale": panel.scale.name.lower(), "lines": lines}
 
 
 def metric_curve(runs: Sequence[RunRecords], name: str) -> dict[str, Any]:
     """Return one metric as a figure. A run without it has no line."""
     metric = names.METRICS.get((names.split_evaluation(name) or ("", name))[1])
     note = "" if metric is None else metric.meaning
-    return _figure(Panel(name, note, {name: name}), runs)
+    return figure_of(Panel(name, note, {name: name}), runs)
 
 
 def settings(runs: Sequence[RunRecords]) -> dict[str, Any]:
@@ -169,7 +146,7 @@ def overview(runs: Sequence[RunRecordsReader]) -> dict[str, Any]:
     return {
         "runs": [describe_run(run) for run in runs],
         "curves": curves(records),
-        "changes": [{"run": run.label, **change} for run in runs for change in run.changes()],
+        "changes": [{"run": run.reader.target.label, **change} for run in runs for change in run.changes()],
         "settings": settings([each for each, run in zip(records, runs, strict=True) if run.reader.target.is_run]),
         "metrics": sorted({name for each in records for row in each.rows for name in row} - {"step", "time"}),
     }

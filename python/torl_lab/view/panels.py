@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 from torl.base.errors import ConfigError
@@ -68,27 +68,6 @@ class RunRecords:
         return None if found is None else int(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A line of a panel for a run that has its metrics.
-
-    Attributes:
-        run: Index of the run.
-        line: Index of the line in its panel.
-        label: Label of the line.
-        steps: Steps.
-        values: Value at each step.
-        evaluated: Whether it is measured at some steps only, by evaluations.
-    """
-
-    run: int
-    line: int
-    label: str
-    steps: Sequence[int]
-    values: Sequence[float]
-    evaluated: bool
-
-
 def _panel(
     *metrics: names.Metric,
     title: str | None = None,
@@ -107,44 +86,37 @@ def _panel(
     )
 
 
+_fractions: Final = partial(_panel, scale=Scale.FRACTION)
 PANELS: Final = (
     _panel(names.ACCURACY, scale=Scale.PERCENT, evaluated=(names.ACCURACY, names.GREEDY_ACCURACY)),
-    _panel(names.CODE_RATIO, scale=Scale.FRACTION, evaluated=(names.CODE_RATIO, names.GREEDY_CODE_RATIO)),
-    _panel(names.PASS_RATIO, scale=Scale.FRACTION, evaluated=(names.PASS_RATIO,)),
-    _panel(names.PASS_RATIO_CORRECT, names.PASS_RATIO_INCORRECT, title="Pass ratio by outcome", scale=Scale.FRACTION),
-    _panel(names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO, title="Use of code", scale=Scale.FRACTION),
-    _panel(names.RECOVERED_ERRORS, scale=Scale.FRACTION, evaluated=(names.RECOVERED_ERRORS,)),
+    _fractions(names.CODE_RATIO, evaluated=(names.CODE_RATIO, names.GREEDY_CODE_RATIO)),
+    _fractions(names.PASS_RATIO, evaluated=(names.PASS_RATIO,)),
+    _fractions(names.PASS_RATIO_CORRECT, names.PASS_RATIO_INCORRECT, title="Pass ratio by outcome"),
+    _fractions(names.EXECUTED_RATIO, names.BEFORE_ANSWER_RATIO, title="Use of code"),
+    _fractions(names.RECOVERED_ERRORS, evaluated=(names.RECOVERED_ERRORS,)),
     _panel(names.CALLS_PER_TRAJECTORY, title="Interactions"),
     _panel(names.CODE_BLOCKS_PER_RESPONSE),
     _panel(names.CODE_LINES),
     _panel(names.CODE_LINES_HARD, names.CODE_LINES_EASY, title="Code by difficulty"),
-    _panel(
-        names.CROSS_CHECKED,
-        names.CROSS_CHECK_AGREED,
+    _fractions(
+        *(names.CROSS_CHECKED, names.CROSS_CHECK_AGREED),
         title="Cross-checks",
         note="Responses that run code after a boxed answer, and the fraction of them whose run agrees.",
-        scale=Scale.FRACTION,
     ),
-    _panel(
-        names.CROSS_CHECK_CHANGED,
-        names.CROSS_CHECK_CORRECTED,
+    _fractions(
+        *(names.CROSS_CHECK_CHANGED, names.CROSS_CHECK_CORRECTED),
         title="After a contradiction",
         note="Cross-checked responses with a changed answer; of those whose run disagrees, a correct answer.",
-        scale=Scale.FRACTION,
     ),
-    _panel(
-        names.RAN_BEFORE_ANSWER,
-        names.RAN_AFTER_ANSWER,
+    _fractions(
+        *(names.RAN_BEFORE_ANSWER, names.RAN_AFTER_ANSWER),
         title="Use of the tool around the answer",
         note="Responses that ran code before and after their first boxed answer, of those that ran any.",
-        scale=Scale.FRACTION,
     ),
-    _panel(names.CHANGED_CODE, title="Change of strategy", scale=Scale.FRACTION),
-    _panel(names.INVENTED_RESULTS, scale=Scale.FRACTION),
+    _fractions(names.CHANGED_CODE, title="Change of strategy"),
+    _fractions(names.INVENTED_RESULTS),
     _panel(
-        names.RESPONSE_TOKENS,
-        names.SAMPLED_TOKENS,
-        names.OBSERVED_TOKENS,
+        *(names.RESPONSE_TOKENS, names.SAMPLED_TOKENS, names.OBSERVED_TOKENS),
         title="Response length",
         note="Mean number of tokens of a response; observed tokens come from tools.",
     ),
@@ -153,24 +125,16 @@ PANELS: Final = (
     _panel(names.ENTROPY),
     _panel(names.GRADIENT_NORM),
     _panel(names.LOGPROB_GAP_MEAN, names.LOGPROB_GAP_MAX, title="Log-probability gap", scale=Scale.LOGARITHMIC),
-    _panel(
-        names.UNIFORM_GROUPS,
-        names.TRUNCATED,
-        title="Groups without signal, and truncated responses",
-        scale=Scale.FRACTION,
-    ),
+    _fractions(names.UNIFORM_GROUPS, names.TRUNCATED, title="Groups without signal, and truncated responses"),
     _panel(names.TIME_STEP, note="Comparable only on the same machine (ToRL, table 4)."),
     _panel(
-        names.TIME_WAIT,
-        names.TIME_LEARN,
-        names.TIME_SYNC,
+        *(names.TIME_WAIT, names.TIME_LEARN, names.TIME_SYNC),
         title="Seconds of a step, by phase",
         note="Where the time of a training step goes.",
         scale=Scale.STACKED,
     ),
     _panel(
-        names.TIME_ROLLOUT,
-        names.TIME_REWARD,
+        *(names.TIME_ROLLOUT, names.TIME_REWARD),
         title="Seconds of the episodes of a step",
         note="If rollouts run ahead of the learner, much of this time belongs to earlier steps.",
     ),
@@ -204,7 +168,14 @@ def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     Several runs have a panel for each evaluation set; a single one has a line for each set, and its reward parts.
     """
     if len(runs) == 1:
-        return _panels_of_run(runs[0])
+        [run] = runs
+        sets = sorted(evaluation_sets(run.rows))
+        return [
+            *_losses(runs),
+            *(_with_sets(panel, sets) for panel in (*PANELS, *installed_panels())),
+            *_by_kind(run.rows),
+            _reward_parts(run.rows),
+        ]
     accuracy, *others = PANELS
     return [
         *_evaluations(runs),
@@ -215,25 +186,22 @@ def panels_of(runs: Sequence[RunRecords]) -> list[Panel]:
     ]
 
 
-def _panels_of_run(run: RunRecords) -> list[Panel]:
-    sets = sorted(evaluation_sets(run.rows))
-    return [
-        *_losses([run]),
-        *(_with_sets(panel, sets) for panel in (*PANELS, *installed_panels())),
-        *_by_kind(run.rows),
-        _reward_parts(run.rows),
-    ]
+def figure_of(panel: Panel, runs: Sequence[RunRecords]) -> dict[str, Any]:
+    """Return a panel as JSON, with its lines that have data, run by run.
 
-
-def curves_of(panel: Panel, runs: Sequence[RunRecords]) -> Iterator[Curve]:
-    """Yield the lines of a panel that have data, run by run."""
-    for number, run in enumerate(runs):
-        for place, (label, line) in enumerate(panel.lines.items()):
+    A line has the label of its run, its number in the panel, and whether it is measured at some steps only, by
+    evaluations.
+    """
+    lines = []
+    for run in runs:
+        for number, (label, line) in enumerate(panel.lines.items()):
             metrics = [line] if isinstance(line, str) else line
             steps, values = means_of(run.rows, metrics)
             if steps:
                 evaluated = metrics[0] == names.VALIDATION_LOSS or metrics[0] in names.evaluation_name
-                yield Curve(number, place, label, steps, values, evaluated)
+                found = {"run": run.label, "line": number, "label": label, "steps": steps, "values": values}
+                lines.append({**found, "evaluated": evaluated})
+    return {"title": panel.title, "note": panel.note, "scale": panel.scale.name.lower(), "lines": lines}
 
 
 def sets_of(runs: Sequence[RunRecords]) -> list[str]:

@@ -9,7 +9,7 @@ import os
 import re
 from contextlib import suppress
 from importlib import import_module
-from io import BufferedReader
+from itertools import groupby
 
 from msgspec import Struct
 from msgspec.json import decode
@@ -29,23 +29,11 @@ def main() -> None:
 
 def _matching(expression: re.Pattern[str], batch: list[tuple[str, int, int]]) -> list[int]:
     found: list[int] = []
-    opened: tuple[str, BufferedReader] | None = None
-    try:
-        for index, (path, offset, length) in enumerate(batch):
-            if opened is None or opened[0] != path:
-                if opened is not None:
-                    opened[1].close()
-                    opened = None
-                try:
-                    opened = path, open_file(path)
-                except OSError:
-                    continue  # replaced by a resumed run
-            line = os.pread(opened[1].fileno(), length, offset)
-            if expression.search(_text_of(line)):
-                found.append(index)
-    finally:
-        if opened is not None:
-            opened[1].close()
+    for path, lines in groupby(enumerate(batch), lambda each: each[1][0]):
+        with suppress(OSError), open_file(path) as file:  # replaced by a resumed run
+            for index, (_, offset, length) in lines:
+                if expression.search(_text_of(os.pread(file.fileno(), length, offset))):
+                    found.append(index)
     return found
 
 

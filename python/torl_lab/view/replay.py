@@ -14,7 +14,7 @@ from torl.run.config import LearningConfig, TrainConfig
 from torl.run.records.run_directory import read_configs
 from torl_lab.replay.calls import CallSandboxes, compare_outcomes, sandbox_of
 from torl_lab.view.detail import shorten
-from torl_lab.view.responses import CannotReplayError
+from torl_lab.view.requests import CannotReplayError
 from torl_lab.view.rows import Place
 from torl_lab.view.sources import TRAINING, Target
 
@@ -40,11 +40,7 @@ class Replayer:
             CannotReplayError: The call cannot be run again.
             TorlError: The record cannot be read, or the sandbox has failed.
         """
-        row = await asyncio.to_thread(place.read_row)
-        call = _call(row, number)
-        async with self._lock:
-            session, note = await self._session_before(place, row, number)
-            outcome = clean_outcome(await session.call(call["arguments"]))
+        call, outcome, note = await self._run(place, number)
         differences = compare_outcomes(call, outcome)
         if differences and OutcomeStatus.TIMEOUT in (call["status"], outcome.status):
             note = "; ".join(filter(None, (note, "a timeout depends on the machine and its load")))
@@ -66,12 +62,18 @@ class Replayer:
             CannotReplayError: The call cannot be run again.
             TorlError: The record cannot be read, or the sandbox has failed.
         """
+        _, outcome, note = await self._run(place, number, {"code": code})
+        return {"experiment": True, "outcome": outcome_json(outcome), "note": note}
+
+    async def _run(
+        self, place: Place, number: int, arguments: Mapping[str, Any] | None = None
+    ) -> tuple[Mapping[str, Any], Outcome, str]:
+        """Return a call, the outcome of a run of it or of other arguments, and a note on the settings."""
         row = await asyncio.to_thread(place.read_row)
-        _call(row, number)
+        call = _call(row, number)
         async with self._lock:
             session, note = await self._session_before(place, row, number)
-            outcome = clean_outcome(await session.call({"code": code}))
-        return {"experiment": True, "outcome": outcome_json(outcome), "note": note}
+            return call, clean_outcome(await session.call(arguments or call["arguments"])), note
 
     async def close(self) -> None:
         """Stop the sandboxes."""
@@ -120,7 +122,7 @@ def _call(row: Mapping[str, Any], number: int) -> Mapping[str, Any]:
 def _batch(place: Place, row: Mapping[str, Any]) -> int | str:
     """Return the batch that seeded the episode: the step in training, the name of the play in an evaluation."""
     batch = str(row["group"]).removesuffix(f"/{row['problem']}")
-    set_name = place.columns.sets.get(int(place.columns["set"][place.position]))
+    set_name = place.columns.sets.get(place["set"])
     return int(batch) if set_name == TRAINING and batch.isdigit() else batch
 
 

@@ -4,6 +4,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import isnan
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +16,7 @@ from torl.base.inputs import open_file, parse_json
 from torl.components.text.answers import shown_reference
 from torl.run.records.rows import parse_row
 from torl_lab.view.columns import Array, Columns, IndexReader
-from torl_lab.view.facets import FINISHES, Flag, status_names
+from torl_lab.view.facets import FINISHES, FLAGS, status_names
 from torl_lab.view.selection import Matches
 
 MAX_ROW_BYTES: Final = 256 << 20
@@ -37,14 +39,23 @@ class Place:
     columns: Columns
     position: int
 
+    def __getitem__(self, name: str) -> Any:
+        """Return a facet as a number of Python."""
+        return self.columns.arrays[name].item(self.position)
+
     @property
     def file(self) -> str:
         """Name of the file."""
-        return self.columns.files.get(int(self.columns["file"][self.position]), "?")
+        return self.columns.files.get(self["file"], "?")
+
+    @property
+    def path(self) -> Path:
+        """Path of the file."""
+        return self.reader.target.path_of(self.file)
 
     def reference(self) -> dict[str, Any]:
         """Return the position as JSON."""
-        return {"run": self.reader.target.label, "file": self.file, "line": int(self.columns["line"][self.position])}
+        return {"run": self.reader.target.label, "file": self.file, "line": self["line"]}
 
     def read(self, max_bytes: int = MAX_ROW_BYTES) -> str:
         """Read the line from the file, or its beginning.
@@ -52,17 +63,16 @@ class Place:
         Raises:
             RecordError: The file cannot be read, or has changed since it was indexed.
         """
-        path = self.reader.target.path_of(self.file)
-        offset, length = (int(self.columns[name][self.position]) for name in ("offset", "length"))
+        offset, length = self["offset"], self["length"]
         try:
-            with open_file(path) as file:
+            with open_file(self.path) as file:
                 before = b"\n" if offset == 0 else os.pread(file.fileno(), 1, offset - 1)
                 data = os.pread(file.fileno(), min(length + 1, max_bytes), offset)
         except OSError as error:
-            raise RecordError(f"{path}: cannot be read: {error.strerror}") from error
+            raise RecordError(f"{self.path}: cannot be read: {error.strerror}") from error
         is_whole = len(data) == length + 1
         if before != b"\n" or (is_whole and data.find(b"\n") != length):
-            raise RecordError(f"{path}: has changed since it was indexed; try again in a moment")
+            raise RecordError(f"{self.path}: has changed since it was indexed; try again in a moment")
         return data.rstrip(b"\n").decode("utf-8", errors="replace")
 
     def read_row(self) -> dict[str, Any]:
@@ -71,8 +81,8 @@ class Place:
         Raises:
             RecordError: The file cannot be read, or the line is not a JSON object or too long.
         """
-        place = f"{self.file}, line {int(self.columns['line'][self.position]) + 1}"
-        if self.columns["length"][self.position] >= MAX_ROW_BYTES:
+        place = f"{self.file}, line {self['line'] + 1}"
+        if self["length"] >= MAX_ROW_BYTES:
             raise RecordError(f"{place}: longer than {MAX_ROW_BYTES >> 20} MiB")
         try:
             row = parse_json(self.read())
@@ -109,19 +119,16 @@ def find_place(reader: IndexReader, file: str, line: int) -> Place:
         LookupError: The index does not have it, perhaps not yet.
     """
     columns = reader.columns()
-    number = next((number for number, name in columns.files.items() if name == file), None)
-    if number is not None:
-        found = np.flatnonzero((columns["file"] == number) & (columns["line"] == line))
-        if len(found):
+    for number, name in columns.files.items():
+        if name == file and len(found := np.flatnonzero((columns["file"] == number) & (columns["line"] == line))):
             return Place(reader, columns, int(found[0]))
     raise LookupError(f"{reader.target.label}: line {line} of {file!r} is not in the index")
 
 
 def group_places(place: Place) -> list[Place]:
     """Return the members of a trajectory's group, in the order of their samples."""
-    columns, position = place.columns, place.position
-    same = (columns["file"] == columns["file"][position]) & (columns["group"] == columns["group"][position])
-    same &= columns["problem"] == columns["problem"][position]
+    columns = place.columns
+    same = np.logical_and.reduce([columns[name] == place[name] for name in ("file", "group", "problem")])
     members = np.flatnonzero(same)
     members = members[np.argsort(columns["sample"][members], kind="stable")]
     return [Place(place.reader, columns, int(each)) for each in members]
@@ -129,20 +136,17 @@ def group_places(place: Place) -> list[Place]:
 
 def facets_json(place: Place) -> dict[str, Any]:
     """Return a trajectory's facets, without its texts."""
-    columns, position = place.columns, place.position
-    flags = int(columns["flags"][position])
-    advantage, oldest = float(columns["advantage"][position]), int(columns["oldest"][position])
-    numbers = {name: int(columns[name][position]) for name in ("step", "sample", "calls", "failed", "tokens", "turns")}
+    advantage, flags = place["advantage"], place["flags"]
     return {
         **place.reference(),
-        **numbers,
-        "set": columns.sets.get(int(columns["set"][position]), "?"),
-        "reward": round(float(columns["reward"][position]), 6),
-        "advantage": None if np.isnan(advantage) else round(advantage, 6),
-        "statuses": status_names(int(columns["statuses"][position])),
-        "finish": FINISHES[int(columns["finish"][position])],
-        "versions": None if oldest < 0 else [oldest, int(columns["newest"][position])],
-        "flags": [flag.name.lower() for flag in Flag if flags & flag and flag.name],
+        **{name: place[name] for name in ("step", "sample", "calls", "failed", "tokens", "turns")},
+        "set": place.columns.sets.get(place["set"], "?"),
+        "reward": round(place["reward"], 6),
+        "advantage": None if isnan(advantage) else round(advantage, 6),
+        "statuses": status_names(place["statuses"]),
+        "finish": FINISHES[place["finish"]],
+        "versions": None if place["oldest"] < 0 else [place["oldest"], place["newest"]],
+        "flags": [name for name, flag in FLAGS.items() if flags & flag],
     }
 
 
@@ -150,12 +154,11 @@ def summaries(places: Sequence[Place]) -> list[dict[str, Any]]:
     """Return trajectories for a list: facets, problem, answers and the end of the response."""
     problems = {}
     for reader in {place.reader for place in places}:
-        numbers = {int(place.columns["problem"][place.position]) for place in places if place.reader is reader}
-        problems[reader] = reader.problems(sorted(numbers))
-    found = [problems[place.reader].get(int(place.columns["problem"][place.position])) for place in places]
+        numbers = {place["problem"] for place in places if place.reader is reader}
+        problems[reader] = {number: found.name for number, found in reader.problems(sorted(numbers)).items()}
     return [
-        {**facets_json(place), **_texts(place), "problem": "" if problem is None else problem.name}
-        for place, problem in zip(places, found, strict=True)
+        {**facets_json(place), **_texts(place), "problem": problems[place.reader].get(place["problem"], "")}
+        for place in places
     ]
 
 
@@ -179,14 +182,12 @@ def _texts(place: Place) -> dict[str, Any]:
         "question": _excerpt(row.question),
         "reference": _excerpt(shown_reference(str(row.reference_answer))),
         "answer": _excerpt(row.answer),
-        "end": _excerpt(row.text, end=True),
+        "end": _excerpt(row.text, slice(-_EXCERPT, None)),
     }
 
 
-def _excerpt(text: Any, *, end: bool = False) -> str | None:
-    if not isinstance(text, str):
-        return None
-    return text[-_EXCERPT:] if end else text[:_EXCERPT]
+def _excerpt(text: Any, part: slice = slice(_EXCERPT)) -> str | None:
+    return text[part] if isinstance(text, str) else None
 
 
 def brief(place: Place) -> Mapping[str, Any]:

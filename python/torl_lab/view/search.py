@@ -23,16 +23,8 @@ async def search_pattern(
 ) -> AsyncIterator[bytes]:
     """Yield lines of JSON: `{"found": trajectory}`, and `{"searched": count, "total": count}` after each batch.
 
-    Closing the iterator stops the search. It also ends after `MAX_RESULTS` results.
-
-    Args:
-        matches: Trajectories to search.
-        expression: Regular expression of Python, searched in responses.
-        sort: Order of the trajectories.
-        descending: Whether the largest are first.
-
-    Raises:
-        ValueError: The expression is invalid.
+    Closing the iterator stops the search. It also ends after `MAX_RESULTS` results. The expression is valid
+    (`check_expression`).
     """
     order = await asyncio.to_thread(ordered, matches, sort, descending=descending)
     child = JsonChild(_MODULE)
@@ -76,15 +68,8 @@ def _batches(order: Array) -> Iterator[Array]:
         start, size = start + size, _BATCH
 
 
-def _spans(batch: Sequence[Place]) -> list[list[Any]]:
-    return [
-        [
-            str(place.reader.target.path_of(place.file)),
-            int(place.columns["offset"][place.position]),
-            int(place.columns["length"][place.position]),
-        ]
-        for place in batch
-    ]
+def _spans(batch: Sequence[Place]) -> list[tuple[str, int, int]]:
+    return [(str(place.path), place["offset"], place["length"]) for place in batch]
 
 
 def _line(message: Any) -> bytes:

@@ -1,32 +1,19 @@
 """Filters, counts and orders of trajectories, over the columns of one or several targets."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
 from torl_lab.view.columns import Array, Columns, IndexReader
-from torl_lab.view.facets import FINISHES, STATUSES, Flag
+from torl_lab.view.facets import FINISHES, FLAGS, STATUSES
 
 MAX_VALUES: Final = 60
 """Maximum number of values of a facet that are counted."""
 
-FLAGS: Final[Mapping[str, Flag]] = MappingProxyType(
-    {
-        "correct": Flag.CORRECT,
-        "valid_format": Flag.VALID_FORMAT,
-        "answered": Flag.ANSWERED,
-        "trained": Flag.TRAINED,
-        "invented": Flag.INVENTED,
-        "recovered": Flag.RECOVERED,
-        "grader_failure": Flag.GRADER_FAILURE,
-        "branches": Flag.BRANCHES,
-        "damaged": Flag.DAMAGED,
-    }
-)
 NUMBERS: Final = ("step", "reward", "advantage", "calls", "failed", "tokens", "sampled", "turns", "seconds", "age")
 """Facets with ranges."""
 SORTS: Final = ("step", "reward", "advantage", "calls", "failed", "tokens", "seconds", "sample", "age")
@@ -34,29 +21,17 @@ SORTS: Final = ("step", "reward", "advantage", "calls", "failed", "tokens", "sec
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """The conditions that trajectories meet. Conditions on different facets must all hold.
+    """The conditions that trajectories meet. Conditions on different facets must all hold."""
 
-    Attributes:
-        sets: Names of sets; all if empty.
-        flags: Required values of flags, by name.
-        ranges: Smallest and largest value of numbers, by name. None leaves an end open.
-        statuses: Outcomes; some call has one of them.
-        finishes: Finish reasons.
-        signs: Signs of the advantage: "positive", "negative", "zero", or "none" outside the batch.
-        problem: Key of a problem, or the id of one or several.
-        problem_text: Text in the id or the question of a problem.
-        words: Words of the response.
-    """
-
-    sets: tuple[str, ...] = ()
-    flags: Mapping[str, bool] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
-    statuses: tuple[str, ...] = ()
-    finishes: tuple[str, ...] = ()
-    signs: tuple[str, ...] = ()
-    problem: str | None = None
-    problem_text: str = ""
-    words: str = ""
+    sets: tuple[str, ...] = ()  # names; all if empty
+    flags: Mapping[str, bool] = field(default_factory=dict)  # required values by name
+    ranges: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)  # None leaves an end open
+    statuses: tuple[str, ...] = ()  # outcomes: some call has one of them
+    finishes: tuple[str, ...] = ()  # reasons
+    signs: tuple[str, ...] = ()  # of the advantage (`SIGNS`)
+    problem: str | None = None  # key of a problem, or the id of one or several
+    problem_text: str = ""  # in the id or the question of the problem
+    words: str = ""  # in the response
 
 
 @dataclass(frozen=True)
@@ -119,24 +94,19 @@ def _conditions(reader: IndexReader, columns: Columns, query: Query) -> Iterator
         wanted = [number for number, name in columns.sets.items() if name in query.sets]
         yield "set", _member(columns["set"], wanted)
     for name, value in query.flags.items():
-        yield name, ((columns["flags"] & _known(name, FLAGS)) != 0) == value
+        yield name, ((columns["flags"] & FLAGS[_known(name, FLAGS, "facet")]) != 0) == value
     for name, (low, high) in query.ranges.items():
-        if name not in NUMBERS:
-            raise ValueError(f"unknown number {name!r}; the numbers are: {', '.join(NUMBERS)}")
-        values = number_of(columns, name)
-        mask = np.ones(len(columns), np.bool_)
-        if low is not None:
-            mask &= values >= low
-        if high is not None:
-            mask &= values <= high
-        yield name, mask
+        values = number_of(columns, _known(name, NUMBERS, "number"))
+        mask = np.ones(len(columns), np.bool_) if low is None else values >= low
+        yield name, mask if high is None else mask & (values <= high)
     if query.statuses:
-        bits = sum({1 << _position(status, STATUSES, "outcome") for status in query.statuses})
+        bits = sum({1 << STATUSES.index(_known(each, STATUSES, "outcome")) for each in query.statuses})
         yield "status", (columns["statuses"] & bits) != 0
     if query.finishes:
-        yield "finish", _member(columns["finish"], [_position(each, FINISHES, "reason") for each in query.finishes])
+        wanted = [FINISHES.index(_known(each, FINISHES, "reason")) for each in query.finishes]
+        yield "finish", _member(columns["finish"], wanted)
     if query.signs:
-        masks = [_known(sign, SIGNS)(columns["advantage"]) for sign in query.signs]
+        masks = [SIGNS[_known(sign, SIGNS, "facet")](columns["advantage"]) for sign in query.signs]
         yield "sign", np.logical_or.reduce(masks)
     if query.problem is not None:
         yield "problem", _member(columns["problem"], reader.problems_matching(query.problem, exactly=True))
@@ -146,30 +116,22 @@ def _conditions(reader: IndexReader, columns: Columns, query: Query) -> Iterator
         yield "words", reader.rows_with_words(query.words, columns)
 
 
-SIGNS: Final[Mapping[str, Callable[[Array], Array]]] = MappingProxyType(
-    {
-        "positive": lambda advantages: advantages > 0,
-        "negative": lambda advantages: advantages < 0,
-        "zero": lambda advantages: advantages == 0,
-        "none": np.isnan,
-    }
-)
+SIGNS: Final[Mapping[str, Callable[[Array], Array]]] = {
+    "positive": lambda advantages: advantages > 0,
+    "negative": lambda advantages: advantages < 0,
+    "zero": lambda advantages: advantages == 0,
+    "none": np.isnan,  # outside the batch
+}
 
 
 def _member(values: Array, wanted: Sequence[int]) -> Array:
     return values == wanted[0] if len(wanted) == 1 else np.isin(values, wanted)
 
 
-def _known(name: str, table: Mapping[str, Any]) -> Any:
-    if name not in table:
-        raise ValueError(f"unknown facet {name!r}; the facets are: {', '.join(table)}")
-    return table[name]
-
-
-def _position(name: str, names: Sequence[str], kind: str) -> int:
+def _known(name: str, names: Collection[str], kind: str) -> str:
     if name not in names:
         raise ValueError(f"unknown {kind} {name!r}; expected one of: {', '.join(names)}")
-    return names.index(name)
+    return name
 
 
 # --- counts ---------------------------------------------------------------------------------------------
@@ -182,18 +144,14 @@ def count_facets(matches: Sequence[Matches]) -> dict[str, Any]:
         For sets, outcomes, finish reasons and signs, counts by name; for flags, counts of true and false; for calls and
         steps, counts by number; for rewards, counts by value, or None if there are more than `MAX_VALUES`.
     """
-    counts: dict[str, Any] = {"set": {}, "status": dict.fromkeys(STATUSES, 0), "finish": dict.fromkeys(FINISHES, 0)}
-    counts["sign"] = dict.fromkeys(SIGNS, 0)
+    counts: dict[str, Any] = {"set": Counter(), "sign": dict.fromkeys(SIGNS, 0)}
+    counts |= {"status": dict.fromkeys(STATUSES, 0), "finish": dict.fromkeys(FINISHES, 0)}
     counts |= {name: [0, 0] for name in FLAGS}
-    numbers: dict[str, list[Array]] = {"calls": [], "step": [], "reward": []}
+    matches = [each for each in matches if len(each.columns)]
     for each in matches:
-        columns = each.columns
-        if not len(columns):
-            continue
         for number, count in enumerate(np.bincount(each.values("set"))):
             if count:
-                name = columns.sets.get(number, "?")
-                counts["set"][name] = counts["set"].get(name, 0) + int(count)
+                counts["set"][each.columns.sets.get(number, "?")] += int(count)
         statuses = np.bincount(each.values("statuses", "status"), minlength=256)
         for bit, name in enumerate(STATUSES):
             counts["status"][name] += int(statuses[(np.arange(256) >> bit & 1) == 1].sum())
@@ -210,27 +168,23 @@ def count_facets(matches: Sequence[Matches]) -> dict[str, Any]:
             is_set = (np.arange(len(of_flag)) & flag) != 0
             counts[name][0] += int(of_flag[~is_set].sum())
             counts[name][1] += int(of_flag[is_set].sum())
-        for name, parts in numbers.items():
-            parts.append(each.values(name))
-    counts["calls"] = _count_values(numbers["calls"])
-    counts["step"] = _histogram(numbers["step"])
-    counts["reward"] = _count_values(numbers["reward"])
+    for name, count_parts in (("calls", _count_values), ("step", _histogram), ("reward", _count_values)):
+        counts[name] = count_parts([each.values(name) for each in matches])
     return counts
 
 
 def _count_values(parts: Sequence[Array]) -> list[tuple[float, int]] | None:
     values = np.concatenate(parts) if parts else np.zeros(0)
     found = np.unique(values[:4096])
-    if 0 < len(found) <= MAX_VALUES:
-        # Without sorting all of them: a few values are usually all values.
-        places = np.minimum(np.searchsorted(found, values), len(found) - 1)
-        if (found[places] == values).all():
-            counts = np.bincount(places, minlength=len(found))
-            return [(float(value), int(count)) for value, count in zip(found, counts, strict=True)]
-    found, counts = np.unique(values, return_counts=True)
     if len(found) > MAX_VALUES:
         return None
-    return [(float(value), int(count)) for value, count in zip(found, counts, strict=True)]
+    # Without sorting all of them: a few values are usually all values.
+    places = np.minimum(np.searchsorted(found, values), len(found) - 1)
+    if len(found) and (found[places] == values).all():
+        counts = np.bincount(places, minlength=len(found))
+    else:
+        found, counts = np.unique(values, return_counts=True)
+    return None if len(found) > MAX_VALUES else list(zip(found.astype(float).tolist(), counts.tolist(), strict=True))
 
 
 def _histogram(parts: Sequence[Array], bins: int = 48) -> list[tuple[int, int, int]]:
@@ -238,8 +192,8 @@ def _histogram(parts: Sequence[Array], bins: int = 48) -> list[tuple[int, int, i
     values = np.concatenate(parts) if parts else np.zeros(0, np.int32)
     if not len(values):
         return []
-    low, width = int(values.min()), 1
-    width = max(1, -(-(int(values.max()) - low + 1) // bins))
+    low = int(values.min())
+    width = -(-(int(values.max()) - low + 1) // bins)
     counts = np.bincount((values - low) // width)
     return [(low + index * width, low + (index + 1) * width - 1, int(count)) for index, count in enumerate(counts)]
 
@@ -254,19 +208,18 @@ def ordered(matches: Sequence[Matches], sort: str, *, descending: bool, count: i
 
     Args:
         matches: Matches of each target.
-        sort: Number that orders the rows.
+        sort: Number that orders the rows, one of `SORTS`.
         descending: Whether the largest numbers are first.
         count: Number of rows; all if unset.
 
     Raises:
         ValueError: The order is unknown.
     """
-    if sort not in SORTS:
-        raise ValueError(f"unknown order {sort!r}; expected one of: {', '.join(SORTS)}")
+    name = _known(sort, SORTS, "order")
     found = [np.flatnonzero(each.mask) for each in matches]
     rows = np.concatenate([*found, np.zeros(0, np.int64)]).astype(np.int64)
     owners = np.repeat(np.arange(len(found)), list(map(len, found)))
-    parts = [number_of(each.columns, sort)[chosen] for each, chosen in zip(matches, found, strict=True)]
+    parts = [number_of(each.columns, name)[chosen] for each, chosen in zip(matches, found, strict=True)]
     keys = np.concatenate(parts) if parts else np.zeros(0)
     keys = -keys.astype(np.int64 if keys.dtype.kind in "iu" else np.float64) if descending else keys
     if keys.dtype.kind == "f":
@@ -283,5 +236,4 @@ def _smallest(keys: Array, count: int) -> Array:
     smaller = np.flatnonzero(keys < bound)
     equal = np.flatnonzero(keys == bound)[: count - len(smaller)]
     candidates = np.concatenate([smaller, equal])
-    order: Array = candidates[np.argsort(keys[candidates], kind="stable")]
-    return order
+    return np.take(candidates, np.argsort(keys[candidates], kind="stable"))

@@ -3,14 +3,13 @@
 import base64
 import hashlib
 import hmac
-import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -104,15 +103,13 @@ class RequireToken:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a connection."""
-        if self._token is None or scope["type"] != "http" or not scope["path"].startswith("/api/"):
+        is_open = self._token is None or scope["type"] != "http" or not scope["path"].startswith("/api/")
+        sent = "" if is_open else header(scope, b"authorization") or ""
+        if is_open or hmac.compare_digest(sent.encode(), f"Bearer {self._token}".encode()):
             await self._app(scope, receive, send)
-            return
-        sent = header(scope, b"authorization") or ""
-        if hmac.compare_digest(sent.encode(), f"Bearer {self._token}".encode()):
-            await self._app(scope, receive, send)
-            return
-        error = json.dumps({"error": "the token is missing or wrong: open the address that torl view printed"})
-        await Response(error, 401, media_type="application/json")(scope, receive, send)
+        else:
+            error = {"error": "the token is missing or wrong: open the address that torl view printed"}
+            await JSONResponse(error, 401)(scope, receive, send)
 
 
 def serve(targets: Sequence[Target], cache: Path | None, host: str, port: int, token: str) -> None:

@@ -22,17 +22,11 @@ _EVALUATION = re.compile(r"evaluation_\d{6,}_(.+)\.jsonl")
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file of trajectories.
-
-    Attributes:
-        path: Path of the file.
-        name: Name in the index and in links: the path below the target, without the suffix.
-        set_name: `TRAINING`, or the name of an evaluation set.
-    """
+    """A file of trajectories."""
 
     path: Path
-    name: str
-    set_name: str
+    name: str  # in the index and in links: the path below the target, without the suffix
+    set_name: str  # `TRAINING`, or the name of an evaluation set
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +105,16 @@ class Target:
         if cache is None and os.access(self.directory, os.W_OK):
             return self.directory / (INDEX_FILE if self.path.is_dir() else f".{self.path.name}.{INDEX_FILE}")
         digest = hashlib.sha256(os.fsencode(resolved)).hexdigest()[:16]
-        return (cache or _cache_directory()) / f"{digest}.sqlite"
+        return (cache or view_cache("the index", "choose --index")) / f"{digest}.sqlite"
 
 
-def _cache_directory() -> Path:
+def view_cache(content: str, instead: str) -> Path:
+    """Return the user's directory of the viewer's indexes and copies.
+
+    Raises:
+        ConfigError: The user has no cache directory. The message says for what content, and what to do instead.
+    """
     try:
         return cache_directory("view")
     except RuntimeError as error:
-        raise ConfigError(f"no cache directory for the index: {error}; choose --index") from error
+        raise ConfigError(f"no cache directory for {content}: {error}; {instead}") from error

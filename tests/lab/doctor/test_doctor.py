@@ -20,8 +20,9 @@ from torl.components.text.vocabulary import build_vocabulary
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord
 from torl_lab.doctor.facts import members_of
+from torl_lab.doctor.groups import kolmogorov_smirnov
+from torl_lab.doctor.history import mann_kendall
 from torl_lab.doctor.registry import CHECKS, StepHistory, run_checks
-from torl_lab.doctor.trends import kolmogorov_smirnov, mann_kendall
 
 
 def test_flawless_run_has_no_finding() -> None:

@@ -19,7 +19,7 @@ from torl_lab.doctor.experiments import EXPERIMENTS
 from torl_lab.doctor.history import Step, StepHistory
 from torl_lab.doctor.proof import ORIGINS, MadeStep, Proof, prove
 from torl_lab.doctor.registry import CHECKS, run_checks
-from torl_lab.doctor.run_check import Finding
+from torl_lab.doctor.run_check import RunFinding
 from torl_lab.replay.differences import Difference
 
 OF_HOST = [name for name, each in EXPERIMENTS.items() if each.changes is None]
@@ -29,7 +29,7 @@ GAP = Difference("logprobs", "step 29, p1, sample 0, rollout_logprobs 3", -0.5, 
 
 
 @cache
-def planted(name: str) -> tuple[StepHistory, Finding]:
+def planted(name: str) -> tuple[StepHistory, RunFinding]:
     case = PLANTED[name]
     if name == "numeric-gap":  # the demo has one precision
         case = replace(case, config=config(engine__dtype="bfloat16"))

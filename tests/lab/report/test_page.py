@@ -20,7 +20,7 @@ from torl.run.display.series import accuracy_changes
 from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord, encode_trajectory, group_records
 from torl.run.records.writers import RunWriter
-from torl_lab.report.examples import choose_examples
+from torl_lab.report.figures import choose_examples
 from torl_lab.report.page import write_report
 from torl_lab.view.detail import segments
 from torl_lab.view.overview import curves

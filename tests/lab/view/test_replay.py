@@ -16,7 +16,7 @@ from torl.run.config import TrainConfig
 from torl.run.records.rows import TrajectoryRecord, encode_trajectory
 from torl_lab.view.columns import IndexReader
 from torl_lab.view.replay import Replayer
-from torl_lab.view.responses import CannotReplayError
+from torl_lab.view.requests import CannotReplayError
 from torl_lab.view.rows import Place, find_place
 from torl_lab.view.sources import Target
 from torl_sandbox import SandboxPool

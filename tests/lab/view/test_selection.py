@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from starlette.datastructures import QueryParams
 
 from torl_lab.view.columns import IndexReader
-from torl_lab.view.comparison import prefix_tree
-from torl_lab.view.history import changes, problem_history
-from torl_lab.view.parameters import parse_query, parse_range
+from torl_lab.view.comparison import changes, prefix_tree, problem_history
+from torl_lab.view.requests import parse_query, parse_range
 from torl_lab.view.rows import places_of
 from torl_lab.view.selection import Matches, count_facets, match, ordered
 from viewed_runs import indexed, lines, row, varied, write_run

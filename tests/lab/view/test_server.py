@@ -33,7 +33,7 @@ from torl_lab.view.search import search_pattern
 from torl_lab.view.selection import Query, match
 from torl_lab.view.server import application
 from torl_lab.view.sources import Target
-from torl_lab.view.token_colors import NOT_RECORDED
+from torl_lab.view.tokens import NOT_RECORDED
 from torl_sandbox.servers.asgi import CheckHeaders
 from viewed_runs import CALLING, indexed, row, varied, write_run
 

@@ -33,7 +33,7 @@ from torl.training.milestones import Milestones
 from torl.training.monitor import Monitors
 from torl.training.policy_versions import write_model_files
 from torl.training.startup import RunInputs
-from torl_lab.report.monitor import ReportPage
+from torl_lab.report.page import ReportPage
 
 
 def milestones(

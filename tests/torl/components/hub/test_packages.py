@@ -37,7 +37,7 @@ from torl.components.text.tokenizer import load_tokenizer
 from torl.rollout.model_directory import ModelDirectory
 from torl_lab.evaluation.command import _models, read_arguments
 from torl_lab.exchange import model_decoder
-from torl_lab.view.detail import token_texts
+from torl_lab.view.tokens import token_texts
 from viewed_runs import indexed, row, write_run
 
 HEADS, GROUPS, HIDDEN, LAYERS, PARTS = 4, 2, 64, 2, 3

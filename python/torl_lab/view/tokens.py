@@ -1,13 +1,22 @@
-"""The numbers that the tokens of a response can be colored by, and the reason why one is missing."""
+"""The tokens of a response: their texts, and the numbers by which they can be colored."""
 
+import codecs
+import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from torl.base.errors import ConfigError, DataError
+from torl.base.options import read_toml
 from torl.base.types import UpdateNumbers
+from torl.run.records.files import CONFIG_FILE
+from torl_lab.exchange import model_token_bytes
+from torl_lab.view.index import damage_as_error, transaction
+from torl_lab.view.sources import Target
 
 Numbers = npt.NDArray[np.float64]
 _Compute = Callable[[Mapping[str, Any], Mapping[str, Numbers]], Numbers | None]
@@ -59,8 +68,7 @@ def token_arrays(row: Mapping[str, Any], numbers: UpdateNumbers | None = None) -
 
 def unroll(runs: Sequence[Sequence[Any]]) -> Numbers:
     """Return the values of runs [value, length] one by one."""
-    values, lengths = [float(value) for value, _ in runs], [int(length) for _, length in runs]
-    return np.repeat(np.array(values, np.float64), lengths)
+    return np.repeat(np.array([value for value, _ in runs], np.float64), [int(length) for _, length in runs])
 
 
 def sampled_tokens(row: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
@@ -78,10 +86,6 @@ def _array(*names: str) -> _Compute:
     return compute
 
 
-def _mask(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
-    return sampled_tokens(row).astype(np.float64)
-
-
 def _versions(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
     versions = unroll(row["policy_versions"])
     return np.where(versions < 0, np.nan, versions)
@@ -90,11 +94,6 @@ def _versions(row: Mapping[str, Any], _: Mapping[str, Numbers]) -> Numbers:
 def _gap(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
     learner, rollout = _first_logprobs(row, arrays), arrays.get("rollout_logprobs")
     return None if learner is None or rollout is None else learner - rollout
-
-
-def _call_probabilities(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
-    logprobs = arrays.get("call_logprobs")
-    return None if logprobs is None else np.exp(logprobs)
 
 
 def _ratios(row: Mapping[str, Any], arrays: Mapping[str, Numbers]) -> Numbers | None:
@@ -115,7 +114,7 @@ _first_logprobs = _array("old_logprobs", "learner_logprobs")  # before the first
 _learner_logprobs = _array("learner_logprobs", "old_logprobs")
 
 COLORS: Final = (
-    TokenColor("mask", "loss mask", "category", _mask),
+    TokenColor("mask", "loss mask", "category", lambda row, _: sampled_tokens(row).astype(np.float64)),
     TokenColor("rollout_logprob", "log-probability (engine)", "down", _array("rollout_logprobs")),
     TokenColor("learner_logprob", "log-probability (learner)", "down", _learner_logprobs),
     TokenColor("gap", "gap: learner minus engine", "around", _gap),
@@ -126,7 +125,10 @@ COLORS: Final = (
     ),
     TokenColor("advantage", "advantage", "around", _advantages),
     TokenColor("entropy", "entropy", "up", _array("entropies")),
-    TokenColor("call", "probability of a call", "up", _call_probabilities),
+    TokenColor(
+        *("call", "probability of a call", "up"),
+        lambda _, arrays: np.exp(arrays["call_logprobs"]) if "call_logprobs" in arrays else None,
+    ),
     TokenColor("ratio", "importance ratio", "around", _ratios, 1.0, "1: it was in the first optimizer step only"),
     TokenColor("weight", "importance weight", "around", _array("importance_weights"), 1.0, "no importance correction"),
     TokenColor("clipped", "clipped", "category", _array("clipped"), absent="the loss does not clip"),
@@ -172,3 +174,50 @@ def _reason(row: Mapping[str, Any], color: TokenColor, numbers: UpdateNumbers | 
     if color.compute is _advantages or (color.in_row and row.get("advantage") is None):
         return "outside the batch: this trajectory was not trained on"
     return color.absent if color.absent and (color.in_row or numbers is not None) else NOT_RECORDED
+
+
+def store_vocabulary(database: sqlite3.Connection, target: Target) -> bool:
+    """Store the bytes of all tokens of the run's model, unless they are stored; return whether they are.
+
+    The tokenizer is that of the target (which replaces a stored one), of `model.path`, or of the model that the run
+    wrote. Nothing is downloaded.
+    """
+    with damage_as_error():
+        if target.tokenizer is None and database.execute("SELECT 1 FROM tokens").fetchone() is not None:
+            return True
+    table = _read_vocabulary(target)
+    if not table:
+        return False
+    with damage_as_error(), transaction(database):
+        database.execute("DELETE FROM tokens")
+        database.executemany("INSERT OR REPLACE INTO tokens(id, bytes) VALUES (?, ?)", enumerate(table))
+    return True
+
+
+def _read_vocabulary(target: Target) -> list[bytes]:
+    models = [target.tokenizer or str((target.directory / "model").resolve())]
+    if target.tokenizer is None:
+        with suppress(ConfigError, KeyError, TypeError):
+            models.insert(0, str(read_toml(target.directory / CONFIG_FILE)["model"]["path"]))
+    for model in models:
+        with suppress(DataError):
+            return model_token_bytes(model)
+    return []
+
+
+def token_texts(database: sqlite3.Connection, ids: Sequence[int]) -> list[str] | None:
+    """Return the text that each token completes, which joined are the text of all; None without a vocabulary.
+
+    The text of a token that ends within a character is shorter, and the next one has the character. An id outside the
+    vocabulary has no text.
+    """
+    wanted = sorted({int(token) for token in ids})
+    found: dict[int, bytes] = {}
+    for start in range(0, len(wanted), 500):  # SQLite's limit on parameters
+        part = wanted[start : start + 500]
+        marks = ",".join("?" * len(part))
+        found.update(database.execute(f"SELECT id, bytes FROM tokens WHERE id IN ({marks})", part))
+    if not found and database.execute("SELECT 1 FROM tokens").fetchone() is None:
+        return None
+    decode = codecs.getincrementaldecoder("utf-8")(errors="replace").decode
+    return [decode(found.get(int(token), b""), index == len(ids) - 1) for index, token in enumerate(ids)]
