@@ -74,7 +74,7 @@ def credit_without_answer(history: StepHistory) -> Measurement:
     "Answers are not compared with the reference, and count as wrong.",
     metric="fraction of responses that the grader failed on, and right answers that count as wrong",
     limits=(_UNGRADED,),
-    fix="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; selection.groups.undecided",
+    fix="reward.grader_timeout_seconds, or the reward's comparison; selection.groups.undecided",
 )
 def ungraded_answers(history: StepHistory) -> Measurement | None:
     """Find failures of the grader, and answers that equal the reference without credit."""

@@ -111,9 +111,8 @@ def reward_without_answer(history: StepHistory) -> Measurement | None:
 def advantage_without_reward(history: StepHistory) -> Measurement | None:
     """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
     algorithm = history.config.algorithm
-    is_changed = (
-        history.config.ablation.shuffle_rewards or algorithm.penalizes_rewards or algorithm.normalize_advantages
-    )
+    is_shuffled = history.config.ablation.shuffle == "rewards"
+    is_changed = is_shuffled or algorithm.penalizes_rewards or algorithm.normalize_advantages
     if is_changed or algorithm.estimator.name not in _CENTERED:
         raise MissingInputError("the advantages depend on more than the rewards of the group")
     batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
