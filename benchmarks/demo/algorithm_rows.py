@@ -38,8 +38,7 @@ ALGORITHMS: dict[str, Overrides] = {
     },
     "dapo": {
         "selection.groups.zero_variance": False,
-        "selection.groups.accuracy_outside": "{ low = 0.0, high = 1.0 }",
-        "selection.dynamic_sampling": True,
+        "selection.groups.accuracy_outside": "{ range = [0.0, 1.0] }",
         "selection.max_rounds": 4,
         "reward.parts.length.name": "overlong",
         "reward.parts.length.buffer": 32,
@@ -106,22 +105,22 @@ ALGORITHMS: dict[str, Overrides] = {
     "echo_shuffled": {
         "algorithm.imitation.name": "observations",
         "algorithm.imitation.weight": 0.1,
-        "ablation.shuffle_observations": True,
+        "ablation.shuffle": "observations",
     },
     "opsd": {
         "algorithm.estimator": "distillation",
-        "algorithm.kl.current_policy": True,
+        "algorithm.kl.reference": "current_policy",
         "algorithm.kl.prompt": "torl.recipes.sdpo:with_answer",
         "selection.groups.zero_variance": False,  # rewards are not used
     },
     "sdpo": {
         "algorithm.estimator": "distillation",
-        "algorithm.kl.current_policy": True,
+        "algorithm.kl.reference": "current_policy",
         "algorithm.kl.prompt": "torl.recipes.sdpo:with_feedback",
         "selection.groups.zero_variance": False,
     },
-    "shuffled_rewards": {"ablation.shuffle_rewards": True},
-    "shuffled_observations": {"ablation.shuffle_observations": True},
+    "shuffled_rewards": {"ablation.shuffle": "rewards"},
+    "shuffled_observations": {"ablation.shuffle": "observations"},
 }
 
 

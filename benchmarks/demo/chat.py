@@ -23,7 +23,7 @@ from demo_maker.chat_model import Conversation, build
 RUNS: Mapping[str, Mapping[str, str]] = {
     "with the tool": {},
     "without it": {"rollout.max_tool_calls": "0"},
-    "shuffled rewards": {"ablation.shuffle_rewards": "true"},
+    "shuffled rewards": {"ablation.shuffle": "rewards"},
     "by an agent program": {"rollout.agent.function": "benchmarks.demo.agent:play"},
 }
 SETTINGS = {

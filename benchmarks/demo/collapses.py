@@ -74,7 +74,7 @@ CASES: Mapping[str, Case] = {
         {"reward.parts": '{ ran = { name = "benchmarks.demo.collapses:ran" } }', "evaluation.reward": "math"},
     ),
     "leash": Case("KL coefficient of 10", {"algorithm.kl.coefficient": 10.0}),
-    "other results": Case("results of other calls", {"ablation.shuffle_observations": True}),
+    "other results": Case("results of other calls", {"ablation.shuffle": "observations"}),
 }
 
 

@@ -30,7 +30,7 @@ SETTINGS = {
     "rollout.max_response_tokens": "64",
     "rollout.tools": "{}",
     "rollout.environment.name": "demo_maker.dialogue:Color",
-    "rollout.environment.max_turns": "3",
+    "rollout.max_turns": "3",
     "reward.name": "environment",
 }
 STEPS = "30"

@@ -24,7 +24,7 @@ from torl.run.records.reading import read_metrics
 RUNS: Mapping[str, Mapping[str, str]] = {
     "with both tools": {},
     "without tools": {"rollout.max_tool_calls": "0"},
-    "shuffled results": {"ablation.shuffle_observations": "true"},
+    "shuffled results": {"ablation.shuffle": "observations"},
 }
 SETS = ("remainders", "codes")
 SETTINGS = {**OF_CHAT, "rollout.max_tool_calls": "1"}

@@ -29,8 +29,8 @@ EVALUATION_SETS = {
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "tool": ("with the tool, C = 1", {}),
     "no_tool": ("without it, C = 0", {"rollout.max_tool_calls": 0}),
-    "shuffled_observations": ("control: observations shuffled", {"ablation.shuffle_observations": True}),
-    "shuffled_rewards": ("control: rewards shuffled", {"ablation.shuffle_rewards": True}),
+    "shuffled_observations": ("control: observations shuffled", {"ablation.shuffle": "observations"}),
+    "shuffled_rewards": ("control: rewards shuffled", {"ablation.shuffle": "rewards"}),
 }
 PROBLEMS = 128
 MEASURES = ("accuracy", "greedy_accuracy", "code_ratio", "pass_ratio")

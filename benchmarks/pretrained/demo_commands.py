@@ -43,8 +43,8 @@ REJECTION = {"finetune.max_per_problem": "4", "finetune.drop.mismatched_code": "
 CONTROLS: Mapping[str, Mapping[str, str]] = {
     "trained": {},
     "no_tool": {"rollout.max_tool_calls": "0"},
-    "observations": {"ablation.shuffle_observations": "true"},
-    "rewards": {"ablation.shuffle_rewards": "true"},
+    "observations": {"ablation.shuffle": "observations"},
+    "rewards": {"ablation.shuffle": "rewards"},
 }
 
 

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 
@@ -41,13 +42,15 @@ def cluster_of(kind: str) -> Iterator[dict[str, object]]:
     if kind == "local":
         yield {}
     elif kind == "ray":
-        yield {"cluster.kind": "ray", "cluster.address": "local"}
+        with patch.dict(os.environ, RAY_ADDRESS="local"):
+            yield {"cluster.kind": "ray"}
     else:
         from ray.cluster_utils import Cluster
 
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         cluster.add_node(num_cpus=len(os.sched_getaffinity(0)))
-        yield {"cluster.kind": "ray", "cluster.address": cluster.address}
+        with patch.dict(os.environ, RAY_ADDRESS=cluster.address):
+            yield {"cluster.kind": "ray"}
         cluster.shutdown()
 
 

@@ -24,9 +24,9 @@ class RayNodes:
             initialize_head=True,
             head_node_args={"num_cpus": 0, "object_store_memory": _STORE, "include_dashboard": False},
         )
-        self.address: str = self._cluster.address
+        os.environ["RAY_ADDRESS"] = self._cluster.address
         self._nodes = [self._add() for _ in range(count)]
-        ray.init(self.address, log_to_driver=False, configure_logging=False)
+        ray.init(self._cluster.address, log_to_driver=False, configure_logging=False)
 
     def kill(self, number: int) -> None:
         """Kill the node that the run of now knows by this number, with all that runs on it."""
@@ -52,6 +52,7 @@ class RayNodes:
         """End all nodes."""
         ray.shutdown()
         self._cluster.shutdown()
+        del os.environ["RAY_ADDRESS"]
 
     def _groups(self) -> list[Any]:
         return [each for each in ray.util.placement_group_table().values() if each["state"] == "CREATED"]

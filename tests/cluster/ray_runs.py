@@ -29,7 +29,7 @@ def train(
     """The demo, smaller, on the nodes or without any."""
     options = OPTIONS | {"run.directory": str(directory), "run.steps": str(steps)} | (changes or {})
     if nodes is not None:
-        options |= {"cluster.kind": "ray", "cluster.address": nodes.address}
+        options["cluster.kind"] = "ray"
     words = [word for name, value in options.items() for word in (f"--{name}", value)]
     return running("torl.train", "demo", *words, log=directory.with_suffix(".log"))
 

@@ -37,8 +37,7 @@ def survive(nodes: RayNodes, directory: Path, deaths: list[tuple[int, float]]) -
     """A run whose nodes die at these moments, each replaced at once, succeeds: every step once, with whole batches."""
     kills = len(deaths)
     steps = 3 * kills + 2
-    often = {"cluster.max_restarts": str(kills), "engine.max_restarts": str(kills)}
-    with train(directory, nodes, steps, often) as command:
+    with train(directory, nodes, steps, {"cluster.max_restarts": str(kills)}) as command:
         for number, share in deaths:
             time.sleep(share * wait_for_step(command, directory))
             nodes.kill(number)

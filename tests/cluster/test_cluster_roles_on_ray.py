@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def cluster(nodes: RayNodes) -> AsyncIterator[RayCluster]:
-    cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address))
+    cluster = RayCluster(ClusterConfig(kind="ray"))
     await cluster.start()
     yield cluster
     await cluster.close()
@@ -109,7 +109,9 @@ async def test_lost_node_is_reported_to_all_waiting_and_replaced(cluster: RayClu
     assert await (await again).call("add", 3, 3) == 6
 
 
-async def test_missing_nodes_are_awaited_and_then_reported(nodes: RayNodes) -> None:
-    cluster = RayCluster(ClusterConfig(kind="ray", address=nodes.address, nodes=5, startup_timeout_seconds=1.0))
+@pytest.mark.usefixtures("nodes")
+async def test_missing_nodes_are_awaited_and_then_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torl.base.runtime.cluster.ray_nodes._STARTUP_TIMEOUT_SECONDS", 1.0)
+    cluster = RayCluster(ClusterConfig(kind="ray", nodes=5))
     with pytest.raises(ClusterError, match="has 3 nodes with 0 GPUs and a core or more, and the run needs 5"):
         await cluster.start()

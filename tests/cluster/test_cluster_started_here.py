@@ -15,10 +15,15 @@ from torl.base.errors import ActorDiedError, ClusterError, EngineError, EngineHu
 from torl.base.runtime.cluster import ClusterConfig, RayCluster, open_cluster
 
 
+@pytest.fixture(autouse=True)
+def _started_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+
+
 @asynccontextmanager
 async def started_here() -> AsyncIterator[RayCluster]:
     """As it is, though runs on it do without its roles."""
-    cluster = RayCluster(ClusterConfig(kind="ray", address="local", nodes=1))
+    cluster = RayCluster(ClusterConfig(kind="ray", nodes=1))
     try:
         await cluster.start()
         yield cluster
@@ -65,13 +70,12 @@ def unused_port() -> int:
 
 async def test_unreachable_cluster_fails_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     address = f"127.0.0.1:{unused_port()}"
-    monkeypatch.setenv("RAY_ADDRESS", address)
     for value, error in (
-        ("nowhere", "cluster.address = 'nowhere' is neither 'auto' nor 'local' nor HOST:PORT"),
-        ("host:port", "cluster.address = 'host:port' is neither"),
-        (address, f"nothing listens at cluster.address = '{address}' .* start one with `ray start --head`"),
-        ("auto", f"nothing listens at RAY_ADDRESS = '{address}' "),
+        ("nowhere", "RAY_ADDRESS = 'nowhere' is neither 'auto' nor 'local' nor HOST:PORT"),
+        ("host:port", "RAY_ADDRESS = 'host:port' is neither"),
+        (address, f"nothing listens at RAY_ADDRESS = '{address}' .* start one with `ray start --head`"),
     ):
+        monkeypatch.setenv("RAY_ADDRESS", value)
         with pytest.raises(ClusterError, match=error):
-            async with open_cluster(ClusterConfig(kind="ray", address=value)):
+            async with open_cluster(ClusterConfig(kind="ray")):
                 pass

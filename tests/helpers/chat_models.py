@@ -18,7 +18,6 @@ from torl.base.options import ChosenFrom
 from torl.base.types import Trajectory
 from torl.components.formats import FORMATS, ChatFormat
 from torl.components.formats.chat import ChatOptions
-from torl.components.formats.chat.harmony import HarmonyOptions
 from torl.components.text.tokenizer import PlainTextEncoder, control_token_ids
 from torl.components.text.vocabulary import build_vocabulary
 from torl.rollout.episode import EpisodePlayer
@@ -49,8 +48,7 @@ class ChatModel:
     def of(cls, family: str, base: PreTrainedTokenizerFast | None = None, **options: Any) -> "ChatModel":
         """A model of this family, with another vocabulary than the tests' own if one is given."""
         made = ChosenFrom(FORMATS, "format").find(family)
-        kind = {"harmony": HarmonyOptions, "mathcoder": None}.get(family, ChatOptions)
-        form = made() if kind is None else made(kind(**options))
+        form = made() if family == "mathcoder" else made(ChatOptions(**options))
         tokenizer = copy.deepcopy(base or byte_level_bpe())
         tokenizer.add_tokens([*form.control_tokens, *form.visible_tokens, *form.end_tokens], special_tokens=True)
         tokenizer.add_tokens([*OTHER_TOKENS.get(family, ())], special_tokens=family != "hermes")

@@ -31,6 +31,8 @@ def _described(model: Path, log_path: Path, settings: dict[str, Any]) -> tuple[E
         stop_token_ids=tuple(stop_token_ids(model, tokenizer)),
         log_path=log_path,
         head_dtype=settings.pop("head_dtype", None),
+        stall_timeout_seconds=settings.pop("stall_timeout_seconds", 900.0),
+        max_restarts=settings.pop("max_restarts", 3),
     )
     options = {"dtype": "float32", "max_sequences": 256, "cpu_threads": 1, "cpu_kv_cache_gib": 0.25, **settings}
     return setup, VllmOptions.model_validate(options)

@@ -888,7 +888,7 @@ SETTINGS = {
         Plant(_all_logprobs(lambda number: number * 1.5), "logprobs", "a logprob differs", True),
     ),
     "shuffled rewards": (
-        setting("shuffle_rewards = false", "shuffle_rewards = true"),
+        setting('shuffle = "none"', 'shuffle = "rewards"'),
         Plant(value("advantage", lambda number: number * 1.01, trained), "advantages", "again"),
     ),
     "imitation": (

@@ -108,7 +108,13 @@ class Chosen(ScriptedEnvironment):
 
 
 def in_environment(
-    playing: EpisodePlayer, model: ChatModel, environment: Environment, *, max_prompt_tokens: int = 1000, **bounds: Any
+    playing: EpisodePlayer,
+    model: ChatModel,
+    environment: Environment,
+    *,
+    max_prompt_tokens: int = 1000,
+    max_turns: int | None = None,
+    **bounds: Any,
 ) -> EpisodePlayer:
     """The player, in an environment with these bounds; a model of ChatML renders what it begins with."""
     limits = EnvironmentLimits(**bounds)
@@ -122,5 +128,5 @@ def in_environment(
         max_prompt_tokens,
     )
     choice: Choice[Environment] = Choice("scripted", type(environment), Section(), common_options=limits)
-    settings = playing.settings.model_copy(update={"environment": choice})
+    settings = playing.settings.model_copy(update={"environment": choice, "max_turns": max_turns})
     return replace(playing, environment=run_environment, settings=settings)

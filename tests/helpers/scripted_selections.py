@@ -59,38 +59,35 @@ SELECTIONS: dict[str, Callable[[Path], ScriptedRun]] = {
         path, lambda number: number % 2, problems=40, selection={"groups": {"zero_variance": {}}}
     ),
     "in range": lambda path: ScriptedRun(
-        path, lambda number: number % 2, selection={"groups": {"accuracy_outside": {"low": 0.0, "high": 1.0}}}
+        path, lambda number: number % 2, selection={"groups": {"accuracy_outside": {"range": [0.0, 1.0]}}}
     ),
     "dynamic": lambda path: ScriptedRun(
         path,
         lambda number: number % 3 == 0,
         problems=200,
-        selection={"groups": {"zero_variance": {}}, "dynamic_sampling": True},
+        selection={"groups": {"zero_variance": {}}, "max_rounds": 10},
     ),
     "dynamic, too few": lambda path: ScriptedRun(
         path,
         lambda number: number % 9 == 0,
         problems=200,
         selection={
-            "groups": {"accuracy_outside": {"low": 0.0, "high": 1.0}},
-            "dynamic_sampling": True,
+            "groups": {"accuracy_outside": {"range": [0.0, 1.0]}},
             "max_rounds": 2,
         },
     ),
     "shuffled": lambda path: ScriptedRun(
-        path, ablation={"shuffle_rewards": True}, selection={"groups": {"zero_variance": {}}}
+        path, ablation={"shuffle": "rewards"}, selection={"groups": {"zero_variance": {}}}
     ),
     "shuffled, dynamic": lambda path: ScriptedRun(
         path,
         lambda number: number % 2,
         problems=200,
-        ablation={"shuffle_rewards": True},
-        selection={"groups": {"zero_variance": {}}, "dynamic_sampling": True},
+        ablation={"shuffle": "rewards"},
+        selection={"groups": {"zero_variance": {}}, "max_rounds": 10},
     ),
     "failed": failing,
-    "failed, dynamic": lambda path: failing(
-        path, selection={"groups": {"zero_variance": {}}, "dynamic_sampling": True}
-    ),
+    "failed, dynamic": lambda path: failing(path, selection={"groups": {"zero_variance": {}}, "max_rounds": 10}),
 }
 
 

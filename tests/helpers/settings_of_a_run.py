@@ -48,7 +48,7 @@ SHOWN: dict[str, Any] = {
     "checkpoint.every_steps": 2,
     "checkpoint.keep_last": 1,
     "selection.groups.zero_variance.name": "few_complete",
-    "selection.dynamic_sampling": True,
+    "selection.max_rounds": 10,
     "selection.mask_after_advantages": True,
     "selection.mask.repetitive.above": 0.001,
     "selection.mask.improbable.above": 1.01,
@@ -57,7 +57,7 @@ SHOWN: dict[str, Any] = {
     "selection.mask.undecided.name": "void_turn",
     "selection.mask.repetitive.name": "wrong_truncated",
     "selection.mask.improbable.name": "wrong_truncated",
-    "ablation.shuffle_rewards": True,
+    "ablation.shuffle": "rewards",
 }
 """Settings that the records show without a model."""
 OF_REWARDS = [key for key in SHOWN if key.startswith("reward.")]
@@ -65,7 +65,7 @@ BY_WEIGHTS: dict[str, Any] = {
     "model.path": "{reference}",
     "rollout.temperature": 0.35,
     "rollout.top_p": 0.5,
-    "algorithm.kl.path": "torl:demo/base_model",
+    "algorithm.kl.reference": "torl:demo/base_model",
 }
 """Settings that log-probabilities show, which are computed again with the weights of the run."""
 
@@ -93,22 +93,18 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "rollout.tools.python.code_description": ("Other.", "the template of the run names no tools"),
     "engine.dtype": ("bfloat16", "log-probabilities are compared with a wider tolerance"),
     "engine.tensor_parallel": (2, MACHINE),
-    "engine.max_restarts": (4, MACHINE),
     "engine.gpu_memory_utilization": (0.5, MACHINE),
     "engine.arguments.enforce_eager": (False, MACHINE),
     "engine.cpu_kv_cache_gib": (0.5, MACHINE),
     "engine.cpu_threads": (2, MACHINE),
     "engine.max_sequences": (64, MACHINE),
     "engine.on_weight_update": ("keep", NO_EFFECT),
-    "engine.stall_timeout_seconds": (450.0, MACHINE),
     "reward.correct_threshold": (0.5, NO_EFFECT),
     "reward.parts.answer.exact": (True, NO_EFFECT),
     "reward.parts.answer.grader_timeout_seconds": (1.0, MACHINE),
     "placement.check_memory": (False, START),
     "cluster.kind": ("ray", MACHINE),
-    "cluster.address": ("other", MACHINE),
-    "cluster.startup_timeout_seconds": (150.0, MACHINE),
-    "cluster.max_restarts": (3, MACHINE),
+    "cluster.max_restarts": (4, MACHINE),
     "run.directory": ("runs/other", "a directory may be moved"),
     "run.note": ("Other.", START),
     "run.resume": (True, START),
@@ -139,8 +135,6 @@ UNSHOWN: dict[str, tuple[Any, str]] = {
     "critic.value_clip": (0.1, CRITIC),
     "critic.pretrain_steps": (1, CRITIC),
     "selection.mask.mismatched_code.name": ("undecided", NO_EFFECT),
-    "selection.max_rounds": (11, NO_EFFECT),
-    "ablation.shuffle_observations": (True, "the recorded outcomes are those that the model saw"),
     "health.mode": ("stop", NO_EFFECT),
     "health.ignore": (["gradient-spikes"], NO_EFFECT),
 }
@@ -152,7 +146,6 @@ ONLY_ONE: dict[str, str] = {
     "rollout.tools.python.name": "the options of the tool are those of this tool",
     "engine.name": "there is one engine",
     "placement.gpus": "the machine has none",
-    "algorithm.kl.current_policy": "a reference model of its own excludes it",
     "algorithm.policy_loss.name": "the options of the loss are those of this loss",
     "evaluation.greedy": "an evaluation without samples is greedy",
 }

@@ -60,13 +60,16 @@ def called(*guesses: Any) -> str:
     return "".join(f"<tool_call>\n{call}\n</tool_call>" for call in calls) + "<|im_end|>"
 
 
-async def play(
-    url: str, turns: Sequence[str], metadata: Mapping[str, Any] | None = None, retries: int = 0, **options: Any
-) -> Trajectory:
+@pytest.fixture(autouse=True)
+def _no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torl.components.environments.bounded._RESET_RETRIES", 0)
+
+
+async def play(url: str, turns: Sequence[str], metadata: Mapping[str, Any] | None = None, **options: Any) -> Trajectory:
     """An episode of a model that writes these messages."""
     model = ChatModel.of("hermes")
     environment = OpenEnvEnvironment(OpenEnvOptions(openenv=url, **options))
-    player = in_environment(model.player(turns), model, environment, retries=retries)
+    player = in_environment(model.player(turns), model, environment)
     prompt = Prompt(Problem("p", "Guess.", "", metadata or {}), asked().token_ids)
     played = await player.play(prompt, batch_id=0, sample=0)
     assert token_mismatch(played, model.rules(environment={"openenv": url, **options})) is None

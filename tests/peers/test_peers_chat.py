@@ -153,10 +153,12 @@ def turn_of(playing: ChatModel, sampled: str) -> Turn:
 def test_results_equal_the_familys_template(template: str, data: st.DataObject) -> None:
     """Text between a message with calls and the header of the next; the template is asked for it, torl for tokens."""
     family = TEMPLATES[template]
-    playing = model(family, quoted=True) if family == "harmony" else model(family)
+    playing = model(family)
     codes = data.draw(st.lists(plain, min_size=1, max_size=1 if family in SINGLE else 4))
     printed = data.draw(st.lists(results, min_size=len(codes), max_size=len(codes)))
-    played = play(playing, message(family, *codes), printed)
+    # Harmony's template writes a result as a JSON string, and torl as it is.
+    written = [json.dumps(text, ensure_ascii=False) for text in printed] if family == "harmony" else printed
+    played = play(playing, message(family, *codes), written)
     tokenizer = copy.copy(playing.tokenizer)
     tokenizer.chat_template = (package("trl") / "chat_templates" / f"{template}.jinja").read_text()
     calls = [{"type": "function", "function": {"name": "python", "arguments": {"code": code}}} for code in codes]

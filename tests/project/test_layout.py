@@ -25,7 +25,7 @@ EACH = [path for paths in FILES.values() for path in paths]
 
 # A package may import packages of lower layers, and none of its own layer or above.
 LAYERS = [
-    {"_core"},
+    {"_core", "base/removed_settings"},
     {"base/errors", "base/types", "base/removed", "base/seeds", "base/version"},
     {"base/guard", "base/inputs", "base/trust"},
     {"base/columnar", "base/paths", "base/plugins"},

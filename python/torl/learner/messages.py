@@ -69,7 +69,7 @@ class LearnerSetup:
         model = config.model.model_copy(update={"path": str(resolve_model(config.model.path))})
         critic, path = config.critic, config.algorithm.kl.path
         if path is not None:
-            config = with_value(config, ("algorithm", "kl", "path"), str(resolve_model(path)))
+            config = with_value(config, ("algorithm", "kl", "reference"), str(resolve_model(path)))
         if critic.path is not None:
             critic = critic.model_copy(update={"path": str(resolve_model(critic.path))})
         stages = [(step, config.at_step(step)) for step in (0, *config.schedule_steps) if config.schedule_steps]

@@ -150,7 +150,7 @@ async def start_rollouts(
             tools |= provided
         if environment is not None:
             if components.shuffle_observations:
-                raise ConfigError("ablation.shuffle_observations applies to tools only: remove rollout.environment")
+                raise ConfigError("ablation.shuffle = 'observations' applies to tools only: remove rollout.environment")
             _require_unique("rollout.environment", tools, environment.tools)
             stack.push_async_callback(environment.close)
             with console.progress("starting the environment"):
@@ -256,6 +256,8 @@ def _make_player(
         on_gpus=bool(resolved.placement.machine.gpus),
         cluster=cluster,
         nodes=resolved.placement.engine_nodes if cluster.is_remote else (),
+        stall_timeout_seconds=rollout.stall_timeout_seconds / 2,  # an engine is restarted before the run is aborted
+        max_restarts=config.cluster.max_restarts,
     )
     run_environment = None
     if environment is not None:

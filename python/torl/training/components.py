@@ -111,7 +111,7 @@ async def open_run_components(
     """
     inputs = await _read_inputs(config, directory, console, cluster)
     components = replace(
-        Components.from_config(inputs.resolved.config), shuffle_observations=config.ablation.shuffle_observations
+        Components.from_config(inputs.resolved.config), shuffle_observations=config.ablation.shuffle == "observations"
     )
     async with start_components(config, inputs, components, directory, console, cluster) as started:
         yield started
@@ -193,7 +193,7 @@ async def _read_inputs(
     if warning := config.algorithm.unpublished_aggregation:
         console.warning(warning)
     if config.algorithm.needs_reference and config.algorithm.kl.path is not None:
-        require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.path")
+        require_same_vocabulary(model, config.algorithm.kl.path, "algorithm.kl.reference")
     if config.algorithm.needs_critic and config.critic.path is not None:
         require_trainable(resolve_model(config.critic.path), "critic.path")
         require_same_vocabulary(model, config.critic.path, "critic.path")

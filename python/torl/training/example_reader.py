@@ -57,7 +57,8 @@ class ExampleReader:
         stops = stop_token_ids(model.path, model.tokenizer, format.end_tokens)
         self._format = format
         options = config.finetune
-        self._encoder = ExampleEncoder(model.tokenizer, stops, options.variables, self._split)
+        variables = getattr(config.data.template.options, "variables", None)
+        self._encoder = ExampleEncoder(model.tokenizer, stops, variables, self._split)
         self._limit = min(options.max_tokens, context_window(model.path) or options.max_tokens)
         template = config.data.template.bind()
         self._prompts = PromptStream(tuple, model.tokenizer, template, config.longest_sample, model.tool_schemas)
@@ -90,9 +91,7 @@ class ExampleReader:
         except DataError as error:
             raise error if str(error).startswith(location) else DataError(f"{location}: {error}") from error
         if any(len(sample) > self._limit for sample in samples):
-            if self._options.too_long == "drop":
-                raise DroppedExampleError("too long and dropped")
-            samples = [_first_tokens(sample, self._limit) for sample in samples]
+            raise DroppedExampleError("too long and dropped")
         samples = [sample for sample in samples if sample.loss_mask.any()]
         if not samples:
             raise DroppedExampleError(f"without a trained token{_reason(content)}")
@@ -236,17 +235,3 @@ def _reason(content: ExampleContent) -> str:
     if not any(content.weights):
         return " (all messages of the model are empty or excluded)"
     return " (the model begins)" if not any(content.weights[1:]) else ""
-
-
-def _first_tokens(sample: TrainingSample, count: int) -> TrainingSample:
-    def cut(array: Any) -> Any:
-        return None if array is None else array[:count]
-
-    return replace(
-        sample,
-        token_ids=cut(sample.token_ids),
-        loss_mask=cut(sample.loss_mask),
-        rollout_logprobs=cut(sample.rollout_logprobs),
-        advantages=cut(sample.advantages),
-        imitation_weights=cut(sample.imitation_weights),
-    )

@@ -57,7 +57,8 @@ def pin_commits(config: Config) -> Config:
     if config.algorithm.needs_critic and critic.path is not None:
         critic = critic.model_copy(update={"path": trained("critic.path", critic.path)})
     if (teacher := config.algorithm.kl.path) is not None:
-        config = with_value(config, ("algorithm", "kl", "path"), pinned("algorithm.kl.path", pinned_model, teacher))
+        path = pinned("algorithm.kl.reference", pinned_model, teacher)
+        config = with_value(config, ("algorithm", "kl", "reference"), path)
     sets: dict[str, Any] = {
         name: source(f"data.evaluation.{name}", each, pinned_problems) for name, each in config.data.evaluation.items()
     }

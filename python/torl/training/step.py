@@ -144,7 +144,7 @@ class StepPlayer:
         return [prompt for prompt in self.problems.take(step, count) if prompt.problem.id not in problems]
 
     def _apply_ablation(self, step: int, groups: Sequence[ScoredGroup]) -> Sequence[ScoredGroup]:
-        if not self.config.ablation.shuffle_rewards:
+        if self.config.ablation.shuffle != "rewards":
             return groups
         return with_shuffled_rewards(groups, derive_seed(self.config.run.seed, step, "shuffled rewards"))
 

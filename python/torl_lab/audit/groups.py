@@ -102,7 +102,7 @@ def trained_records(records: Sequence[TrajectoryRecord], config: TrainConfig) ->
         records: All records of the step, or those of its first rounds.
         config: Configuration of the step.
     """
-    if not config.ablation.shuffle_rewards or not records:
+    if config.ablation.shuffle != "rewards" or not records:
         return records
     grades = naive_shuffled_grades([record.grade for record in records], records[0].step, config)
     return [

@@ -225,8 +225,7 @@ def check_references(
 
     Args:
         logprobs: Result that trajectories are counted in.
-        samples: Samples by the path of the reference model, `algorithm.kl.path`. A model that is not there any more is
-            a note.
+        samples: Samples by the path of the reference model, `algorithm.kl.reference`. A missing model is a note.
         on_compared: Callback after each sample.
 
     Returns:

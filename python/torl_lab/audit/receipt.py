@@ -66,7 +66,7 @@ async def _run_share(directory: Path, share: float, audit: ReceiptAudit) -> None
     async with CallSandboxes() as sandboxes:
         for path, places in drawn.calls.items():
             config, step = configs[_start_of(path, configs)][1], step_of_file(path) or 0
-            if not isinstance(config, TrainConfig) or config.ablation.shuffle_observations:
+            if not isinstance(config, TrainConfig) or config.ablation.shuffle == "observations":
                 continue
             rows = await asyncio.to_thread(read_lines, path, {line for line, _ in places})
             for line, number in places:

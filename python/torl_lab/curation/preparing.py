@@ -18,7 +18,6 @@ from torl.base.errors import DataError
 from torl.base.types import Problem
 from torl.components.data.files import InvalidRowError
 from torl.components.data.rows import SkippedRowError
-from torl.components.data.values import row_id
 from torl.components.text.sources import UnreadFields
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write, record_errors

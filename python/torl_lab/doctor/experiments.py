@@ -65,7 +65,7 @@ def _without_selection(history: StepHistory) -> Mapping[str, Any]:
     found = history.config.selection
     changes: dict[str, Any] = {name: {} for name in ("mask", "members", "groups") if getattr(found, name)}
     if found.dynamic_sampling and changes:  # without filters, no prompt is played in place of a dropped one
-        changes["dynamic_sampling"] = False
+        changes["max_rounds"] = 1
     return {f"selection.{name}": value for name, value in changes.items()}
 
 

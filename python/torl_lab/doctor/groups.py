@@ -46,7 +46,7 @@ def _unformatted_fraction(groups: Sequence[Sequence[Member]]) -> float:
     "All responses of most groups have the same reward, so that nothing can be learned from them.",
     metric="fraction of groups with equal rewards",
     limits=(EQUAL_REWARDS,),
-    fix="harder or easier problems (data.train), rollout.samples_per_prompt, selection.dynamic_sampling",
+    fix="harder or easier problems (data.train), rollout.samples_per_prompt, selection.max_rounds",
     while_flat=True,
 )
 def no_signal(history: StepHistory) -> Measurement | None:

@@ -116,8 +116,9 @@ def reward_without_answer(history: StepHistory) -> Measurement | None:
 def advantage_without_reward(history: StepHistory) -> Measurement | None:
     """Correlate advantages with rewards within the groups of the batch in which rewards differ."""
     algorithm = history.config.algorithm
-    is_changed = history.config.ablation.shuffle_rewards or algorithm.penalizes_rewards
-    if is_changed or algorithm.normalize_advantages or algorithm.estimator.name not in _CENTERED:
+    is_shuffled = history.config.ablation.shuffle == "rewards"
+    is_changed = is_shuffled or algorithm.penalizes_rewards or algorithm.normalize_advantages
+    if is_changed or algorithm.estimator.name not in _CENTERED:
         raise MissingInputError("the advantages depend on more than the rewards of the group")
     batch = [[each for each in group if each.advantage is not None] for group in compared_groups(history.recent)]
     groups = [group for group in batch if len(group) > 1 and not is_uniform(group)]
@@ -244,7 +245,7 @@ def credit_without_answer(history: StepHistory) -> Measurement:
     "Answers are not compared with the reference, and count as wrong.",
     metric="fraction of responses that the grader failed on, and right answers that count as wrong",
     limits=(_UNGRADED,),
-    fix="reward.grader_timeout_seconds, reward.grader_workers, or the reward's comparison; selection.groups.undecided",
+    fix="reward.grader_timeout_seconds, or the reward's comparison; selection.groups.undecided",
 )
 def ungraded_answers(history: StepHistory) -> Measurement | None:
     """Find failures of the grader, and answers that equal the reference without credit."""

@@ -96,8 +96,8 @@ class Replayer:
                 raise CannotReplayError(
                     f"the tool {name!r} is not the sandbox of torl: its calls may not be repeatable"
                 )
-            if isinstance(config, TrainConfig) and config.ablation.shuffle_observations:
-                raise CannotReplayError("ablation.shuffle_observations: the model saw outcomes of other calls")
+            if isinstance(config, TrainConfig) and config.ablation.shuffle == "observations":
+                raise CannotReplayError("ablation.shuffle = 'observations': the model saw outcomes of other calls")
             seed = derive_seed(config.run.seed, _batch(place, row), row["problem"])
             return await self._sandboxes.session_before(row, number, seed, choice), ""
 

@@ -245,7 +245,7 @@ def test_custom_estimator_is_called_again_and_noted() -> None:
 
 
 def test_shuffled_rewards_are_shuffled_again() -> None:
-    settings = {"ablation__shuffle_rewards": True, "algorithm__estimator": "dr_grpo"}
+    settings = {"ablation__shuffle": "rewards", "algorithm__estimator": "dr_grpo"}
     rewards = (1.0, -1.0, -1.0, 0.5)
     shuffled = config(**settings)
     records = [

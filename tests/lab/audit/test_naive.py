@@ -62,19 +62,16 @@ def test_facts_of_texts_are_those_of_the_run() -> None:
 
 
 def prompts(count: int) -> list[Prompt]:
-    return [
-        Prompt(Problem(f"p{each}", "", "", {"pass_rate": each / count, "w": each / count}), ()) for each in range(count)
-    ]
+    return [Prompt(Problem(f"p{each}", "", "", {"pass_rate": each / count}), ()) for each in range(count)]
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_orders_are_those_of_the_run(seed: int) -> None:
-    """Over several epochs, with problems that rest or are drawn by weight, and copies in a stream."""
+    """Over several epochs, with problems that rest, and copies in a stream."""
     chance, asked = Random(seed), prompts(11)
     copies = asked[:5] + asked[2:4] + asked[5:]
     curriculum = {
         "pass_rate_range": (0.2, 1.0),
-        "weight_field": "w",
         "cooldown": (1 + seed % 2, 1),
     }
     pairs: list[tuple[Any, Any]] = [

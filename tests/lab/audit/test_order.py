@@ -120,7 +120,7 @@ def test_order_ends_where_a_resumed_run_divides_problems_otherwise(tmp_path: Pat
     def note(max_staleness: int, dynamic: bool = False, **rollout: Any) -> str:
         order, config, check = order_of(run, rollout={"max_staleness": max_staleness})
         changed = config.rollout.model_copy(update={"max_staleness": 0, **rollout})
-        selection = config.selection.model_copy(update={"dynamic_sampling": dynamic})
+        selection = config.selection.model_copy(update={"max_rounds": 10 if dynamic else 1})
         order.open(config.model_copy(update={"rollout": changed, "selection": selection}), prompts, 3, lambda: False)
         assert (3 in order.positions) == (not check.note)
         return check.note

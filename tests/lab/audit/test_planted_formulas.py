@@ -48,14 +48,14 @@ RUNS: dict[str, Settings] = {
             "groups": {"few_complete": {"at_least": 3}},
         },
     },
-    "bounded": {"selection": {"groups": {"accuracy_outside": {"low": 0.0, "high": 0.5}}}},
+    "bounded": {"selection": {"groups": {"accuracy_outside": {"range": [0.0, 0.5]}}}},
     "dynamic": {
         "run": {"steps": 5},
         "rollout": {"prompts_per_step": 3, "samples_per_prompt": 2},
-        "selection": {"groups": {"zero_variance": {}, "undecided": {"above": 0.4}}, "dynamic_sampling": True},
+        "selection": {"groups": {"zero_variance": {}, "undecided": {"above": 0.4}}, "max_rounds": 10},
     },
     "shuffled": {
-        "ablation": {"shuffle_rewards": True},
+        "ablation": {"shuffle": "rewards"},
         "selection": {"groups": {"zero_variance": {}}},
         "reward": {"name": "scripted_training:ScriptedReward", "turn_rewards": 0.25},
     },

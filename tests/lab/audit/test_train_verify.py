@@ -58,7 +58,7 @@ OPTIONS = {
     "selection.mask.improbable.above": "1.2",
 }
 REFERENCE = "reference_model"
-"""Name of the reference model's directory, next to the run: the base model with other weights (`algorithm.kl.path`)."""
+"""Name of the reference model's directory, next to the run: the base model with other weights."""
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     heldout = shutil.copyfile(PROBLEMS.with_name("heldout.jsonl"), directory.with_name("heldout.jsonl"))
     options = OPTIONS | {"run.directory": str(directory), "data.train": str(problems)}
     options["data.evaluation.heldout"] = str(heldout)
-    options["algorithm.kl.path"] = str(reference)
+    options["algorithm.kl.reference"] = str(reference)
     with training(options, log=directory.with_suffix(".log")) as command:
         assert command.wait(280) == 0, command.output()
     return directory

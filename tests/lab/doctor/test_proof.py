@@ -113,7 +113,7 @@ async def test_run_without_the_setting_is_undecided() -> None:
     "selection",
     [
         {"groups": {"undecided": {"above": 0.4}}, "mask": {"repetitive": {"above": 0.05}}},
-        {"groups": {"accuracy_outside": {"low": 0.1, "high": 0.9}}, "dynamic_sampling": True},
+        {"groups": {"accuracy_outside": {"range": [0.1, 0.9]}}, "max_rounds": 10},
     ],
 )
 async def test_no_filter_or_mask_is_left_where_they_are_removed(selection: dict[str, Any], tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_model_with_and_without_the_tool(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     verdicts = [row["correct"] for row in rows]
     file.write_text("".join(json.dumps(row | {"correct": not row["correct"]}) + "\n" for row in rows))
-    assert main(["--regrade", "--output", str(output), "--reward.parts.answer.grader_workers", "1"]) == 0
+    assert main(["--regrade", "--output", str(output)]) == 0
     assert [record.grade.correct for record in read_trajectories(file)] == verdicts
 
 
@@ -69,7 +69,7 @@ async def test_called_from_python() -> None:
         rollout={"max_response_tokens": 60},
         evaluation={"samples_per_problem": 2, "greedy": False},
         engine={"dtype": "float32", "cpu_threads": 1},
-        reward={"parts": {"answer": {"name": "math", "wrong": -3.0, "correct": 5.0, "grader_workers": 1}}},
+        reward={"parts": {"answer": {"name": "math", "wrong": -3.0, "correct": 5.0}}},
     )
     assert [group.prompt.problem for group in evaluation.groups] == problems
     members = [member for group in evaluation.groups for member in group.members]

@@ -10,7 +10,8 @@ import tomli_w
 
 import torl
 from torl.base.errors import ConfigError
-from torl.base.removed import REMOVED, is_recorded, translated
+from torl.base.removed import is_recorded, translated
+from torl.base.removed_settings import REMOVED
 from torl.components.trackers import Tracker
 from torl.run.config import FinetuneConfig, TrainConfig
 from torl.run.config.command_line import parse_command_line
@@ -56,7 +57,7 @@ PAIRS = {
         """
         [selection.groups]
         zero_variance = {}
-        accuracy_outside = { low = 0.1, high = 0.9 }
+        accuracy_outside = { range = [0.1, 0.9] }
         undecided = { above = 0.4 }
         few_complete = { at_least = 3 }
         """,
@@ -127,6 +128,79 @@ PAIRS = {
         at_least = [2, 1]
         """,
     ),
+    "settings that are one now": (
+        """
+        [selection]
+        dynamic_sampling = true
+        max_rounds = 4
+        [selection.groups.hard]
+        name = "accuracy_outside"
+        low = 0.1
+        high = 0.8
+        [ablation]
+        shuffle_observations = false
+        shuffle_rewards = true
+        [data.template]
+        name = "rc_grpo"
+        high = "good"
+        [rollout]
+        format = { name = "hermes" }
+        [rollout.environment]
+        name = "openenv"
+        openenv = "http://x"
+        max_turns = 5
+        retries = 0
+        [rollout.tools.files]
+        name = "mcp"
+        mcp = "true"
+        env = { LEVEL = "error" }
+        inherit_env = ["HOME"]
+        [engine]
+        name = "vllm"
+        stall_timeout_seconds = 5.0
+        [cluster]
+        address = "local"
+        startup_timeout_seconds = 5.0
+        """,
+        """
+        [selection]
+        max_rounds = 4
+        [selection.groups.hard]
+        name = "accuracy_outside"
+        range = [0.1, 0.8]
+        [ablation]
+        shuffle = "rewards"
+        [data.template]
+        name = "rc_grpo"
+        lines = ["good", "<|low_reward|>"]
+        [rollout]
+        format = "hermes"
+        max_turns = 5
+        [rollout.environment]
+        openenv = "http://x"
+        [rollout.tools.files]
+        mcp = "true"
+        env = { LEVEL = "error", HOME = true }
+        """,
+    ),
+    "settings that were off": (
+        """
+        [selection]
+        dynamic_sampling = false
+        max_rounds = 10
+        [ablation]
+        shuffle_observations = false
+        shuffle_rewards = false
+        [algorithm.kl]
+        current_policy = false
+        """,
+        "",
+    ),
+    "current policy": (
+        "[algorithm.kl]\ncurrent_policy = true\nprompt = { name = 'torl.recipes.sdpo:with_answer' }\n",
+        "[algorithm.kl]\nreference = 'current_policy'\nprompt = 'torl.recipes.sdpo:with_answer'\n",
+    ),
+    "reference model": ("[algorithm.kl]\npath = 'teacher'\n", "[algorithm.kl]\nreference = 'teacher'\n"),
     "options with another name": (
         """
         [rollout.tools.python]
@@ -210,6 +284,7 @@ def test_configuration_of_an_earlier_run_is_read_in_present_settings(name: str, 
         ("[algorithm.estimator]\nname = 'adatir'\nmax_calls = 4\nmargin = {}\n", "0.1", "0.2"),
         ("[algorithm.policy_loss]\nname = 'dppo'\nmax_ratio = {}\n", "20.0", "5.0"),
         ("[rollout.tools.python]\nname = 'python'\noutput_kib = {}\n", "1024", "64"),
+        ("[rollout.tools.add]\nname = 'mcp'\nmcp = 'true'\nmax_result_characters = {}\n", "20000", "64"),
     ],
 )
 def test_recorded_value_that_torl_does_not_compute_with_is_refused(
@@ -283,7 +358,7 @@ def test_no_removed_setting_is_one(name: str) -> None:
     """Its successor is in no message, and its value would be lost, if a setting had its name again."""
     tree: dict[str, Any] = {}
     section, of = tree, REMOVED[name].of
-    name = name.replace("*", next(iter(of), ""))
+    name = name.replace("*", next(iter(of), "python"))
     *parents, key = name.split(".")
     for part in parents:
         section = section.setdefault(part, {})
@@ -293,6 +368,8 @@ def test_no_removed_setting_is_one(name: str) -> None:
     given: dict[str, Any] = {name: [0.0, 1.0]}
     if name.startswith("rollout.environment."):
         given |= {"rollout.environment.name": "openenv", "rollout.environment.openenv": "http://x"}
+    if name.startswith("rollout.agent."):
+        given["rollout.agent.command"] = "agent"
     config_class = FinetuneConfig if name.startswith("finetune.") else TrainConfig
     with pytest.raises(ConfigError, match=" is unknown; "):
         load_config(config_class, find_config("demo"), given)

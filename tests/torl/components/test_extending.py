@@ -115,7 +115,7 @@ name = "custom_components:near_reference"
 fraction = 0.5
 
 [algorithm.kl]
-current_policy = true
+reference = "current_policy"
 prompt = {{ name = "custom_components:with_answer", hint = "Its answer:" }}
 coefficient = 0.01
 estimator = {{ name = "custom_components:symmetric", scale = 0.5 }}

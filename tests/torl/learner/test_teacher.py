@@ -53,7 +53,9 @@ async def test_reference_logprobs_equal_plain_torch(
 ) -> None:
     policy, teacher = write_tiny_model(tmp_path / "policy"), write_tiny_model(tmp_path / "teacher", seed=1)
     source = (
-        {"current_policy": True, "prompt": "custom_components:with_solution"} if current else {"path": str(teacher)}
+        {"reference": "current_policy", "prompt": "custom_components:with_solution"}
+        if current
+        else {"reference": str(teacher)}
     )
     samples = behind_another_prompt(random_samples(7, seed=3))
     learner = await start_learner(

@@ -94,7 +94,7 @@ def test_the_first_stage_asks_for_the_reward_that_a_response_got(tmp_path: Path)
     rows = [{"question": "Q1", "correct": True}, {"question": "Q2", "correct": False}]
     file = tmp_path / "samples.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = list(asked_examples(str(file), high="good", low="bad"))
+    found = list(asked_examples(str(file), lines=("good", "bad")))
     assert [row["question"] for _, row in found] == ["good\nQ1", "bad\nQ2"]
     assert found[1][0].endswith("samples.jsonl, line 2")
 

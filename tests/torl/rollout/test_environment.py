@@ -30,6 +30,7 @@ from torl_lab.audit.tokens import token_mismatch
 from torl_lab.view.detail import segments
 
 ENVIRONMENT = {"name": "scripted_environment:Chosen"}
+RESET_RETRIES = "torl.components.environments.bounded._RESET_RETRIES"
 SAYS = {"harmony": "<|channel|>final<|message|>{}<|return|>"}
 
 
@@ -144,9 +145,9 @@ def test_an_episode_has_at_most_so_many_turns() -> None:
     environment = ScriptedEnvironment(lambda number: ((f"No {number}.",), False))
     played = play(model, ["1<|im_end|>"] * 5, environment, {"max_turns": 3})
     assert (played.finish_reason, len(played.turns), len(played.user_messages)) == (FinishReason.MAX_TURNS, 3, 3)
-    rules = model.rules(environment={**ENVIRONMENT, "max_turns": 3})
+    rules = model.rules(environment=ENVIRONMENT, max_turns=3)
     assert token_mismatch(played, rules) is None
-    wrong = model.rules(environment={**ENVIRONMENT, "max_turns": 4})
+    wrong = model.rules(environment=ENVIRONMENT, max_turns=4)
     assert token_mismatch(played, wrong) == "the episode ended after 3 turns, but rollout.max_turns = 4"
 
 
@@ -283,7 +284,9 @@ def test_cancellation_by_the_environment_fails_the_episode(method: str) -> None:
         ("rewards", {"right": 10**400}, "reward 'right' is not a finite number: int 1000"),
     ],
 )
-def test_invalid_reply_fails_the_episode(method: str, given: Any, message: str) -> None:
+def test_invalid_reply_fails_the_episode(
+    method: str, given: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = ChatModel.of("hermes")
 
     async def mistaken(self: Any, _: Any) -> Any:
@@ -299,22 +302,23 @@ def test_invalid_reply_fails_the_episode(method: str, given: Any, message: str) 
             return session_class(self)
 
     environment = Mistaken()
+    monkeypatch.setattr(RESET_RETRIES, 0)
     with pytest.raises(ToolUnavailableError, match=message):
-        play(model, ["1<|im_end|>"] * 2, environment, {"retries": 0})
+        play(model, ["1<|im_end|>"] * 2, environment)
     assert (environment.open, environment.closed) == (0, 1)
 
 
-def test_only_the_beginning_is_tried_again() -> None:
+def test_only_the_beginning_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, environment = ChatModel.of("hermes"), said()
     environment.fail_in, environment.failures = "reset", 2
-    player = in_environment(model.player(["1<|im_end|>"]), model, environment, retries=2)
+    player = in_environment(model.player(["1<|im_end|>"]), model, environment)
     asyncio.run(player.play(asked(token_ids=model.ids("Q")), batch_id=0, sample=0))
     assert player.environment is not None
     counts = player.environment.bounded.metrics()
     assert counts == {"episodes": 1, "retried": 2, "failed": 0, "cut": 0, "unclosed": 0}
     assert (len(environment.begun), environment.open) == (3, 0)
     environment.failures = 2
-    player = in_environment(player, model, environment, retries=1)
+    monkeypatch.setattr(RESET_RETRIES, 1)
     with pytest.raises(
         ToolUnavailableError,
         match=r"the episode did not start in 2 attempts; the last error: the environment \(.*\) failed in reset",
@@ -468,7 +472,7 @@ def test_missing_declared_reward_part_is_zero() -> None:
 
 
 def test_a_message_that_is_too_long_is_cut_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "MAX_MESSAGE_CHARACTERS", 10)
+    monkeypatch.setattr(bounded, "MAX_RESULT_CHARACTERS", 10)
     model, environment = ChatModel.of("hermes"), said("x" * 50)
     player = in_environment(model.player(["1<|im_end|>"] * 2), model, environment)
     played = asyncio.run(player.play(asked(token_ids=[1]), batch_id=0, sample=0))
@@ -496,9 +500,9 @@ def test_report_shows_environment_replies_as_observations() -> None:
 def test_an_environment_needs_the_format_of_a_chat_model() -> None:
     with pytest.raises(ValueError, match=r"choose rollout\.format among hermes, llama3"):
         RolloutConfig.model_validate({"environment": ENVIRONMENT})
-    chosen = RolloutConfig.model_validate({"environment": {**ENVIRONMENT, "max_turns": 7}, "format": "hermes"})
+    chosen = RolloutConfig.model_validate({"environment": {**ENVIRONMENT, "timeout_seconds": 7}, "format": "hermes"})
     assert isinstance(chosen.environment, Choice)
-    assert (chosen.max_turns, chosen.environment.dump()["max_turns"]) == (7, 7)
+    assert chosen.environment.dump()["timeout_seconds"] == 7
 
 
 @pytest.mark.parametrize(

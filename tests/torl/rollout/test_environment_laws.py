@@ -105,8 +105,6 @@ def test_episode_is_samples_answers_and_replies(
     assert (played.finish_reason is FinishReason.STOP) <= (last.stop_reason is StopReason.STOP)
     assert (environment.unanswered[0] is None) <= bool(environment.shown)
     assert (
-        token_mismatch(
-            played, playing.rules(calls=calls, limit=limit, environment={**ENVIRONMENT, "max_turns": max_turns})
-        )
+        token_mismatch(played, playing.rules(calls=calls, limit=limit, environment=ENVIRONMENT, max_turns=max_turns))
         is None
     )

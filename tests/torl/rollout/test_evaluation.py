@@ -26,7 +26,7 @@ CALL = "```python\nprint(1)\n```\n```output"
 
 @pytest.fixture(scope="module")
 async def reward() -> AsyncIterator[MathReward]:
-    boxed = MathReward(MathOptions(grader_workers=1))
+    boxed = MathReward(MathOptions())
     await boxed.start(RunContext())
     yield boxed
     await boxed.close()
@@ -141,7 +141,7 @@ async def test_groups_are_in_the_order_of_the_problems_whichever_ended_first(rew
 
 
 async def test_evaluation_uses_the_reward_of_the_run() -> None:
-    boxed = MathReward(MathOptions(grader_workers=1, correct=3.0))
+    boxed = MathReward(MathOptions(correct=3.0))
     await boxed.start(RunContext())
     try:
         evaluation, _ = await evaluated(boxed)
@@ -151,7 +151,7 @@ async def test_evaluation_uses_the_reward_of_the_run() -> None:
 
 
 async def test_evaluation_has_its_own_reward_and_limit(reward: MathReward) -> None:
-    double = MathReward(MathOptions(grader_workers=1, correct=2.0))
+    double = MathReward(MathOptions(correct=2.0))
     await double.start(RunContext())
     engine = ScriptedEngine(lambda _: ENCODER.encode("\\boxed{1}" + " and so on" * 20))
     playing = player(engine, ScriptedInterpreter(), limit=8)

@@ -276,7 +276,8 @@ def with_environment(**environment: Any) -> tuple[ModelRunConfig, ModelDirectory
 
 
 async def test_environment_starts_after_the_tools_and_adds_its_own(tmp_path: Path) -> None:
-    config, model = with_environment(max_turns=5)
+    config, model = with_environment()
+    config = config.model_copy(update={"rollout": config.rollout.model_copy(update={"max_turns": 5})})
     console = Console(io.StringIO())
     async with open_rollouts(config, model, console, log_directory=tmp_path) as rollouts:
         player = rollouts.player

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -85,8 +86,9 @@ def test_every_call_of_a_message_has_its_own_outcome_in_its_place(
     length = len(playing.ids(said))
     limit = 4000 if share == 1 else int(length * share)
     player = playing.player([said, "."], calls=calls_left, limit=limit, speculative_execution=early)
-    player.tools = {**player.tools, "echo": BoundedTool("echo", Echo(), ToolLimits(max_result_characters=LONGEST))}
-    played = asyncio.run(player.play(asked(token_ids=playing.ids("Q\n")), batch_id=0, sample=0))
+    player.tools = {**player.tools, "echo": BoundedTool("echo", Echo(), ToolLimits())}
+    with patch("torl.components.tools.wrappers.MAX_RESULT_CHARACTERS", LONGEST):
+        played = asyncio.run(player.play(asked(token_ids=playing.ids("Q\n")), batch_id=0, sample=0))
     assert token_mismatch(played, playing.rules(calls=calls_left, limit=limit)) is None
     if limit < length:
         assert (played.finish_reason, played.tool_calls) == (FinishReason.LENGTH, ())

@@ -38,7 +38,9 @@ class Files:
         text = "".join(json.dumps(row) + "\n" for row in rows)
         self.path = path = self.directory / f"{zlib.crc32(text.encode())}.jsonl"
         path.write_text(text)
-        overrides = {f"finetune.{name}": value for name, value in {"batch_size": 1, **settings}.items()}
+        overrides = {
+            name if "." in name else f"finetune.{name}": value for name, value in {"batch_size": 1, **settings}.items()
+        }
         config = load_config(
             FinetuneConfig,
             find_config("demo"),
@@ -203,10 +205,21 @@ def test_long_and_empty_examples_are_dropped_or_truncated(files: Files) -> None:
     assert [*kept.train] == [location(files, 2)]
     assert files.lines[-1].startswith("train: 1 examples, ")
     assert files.lines[-1].endswith(", 2 too long and dropped, 2 without a trained token")
-    cut = files.read(rows, max_tokens=40, too_long="truncate")
-    assert [*cut.train] == [location(files, 1), location(files, 2)]
-    assert len(batch_samples([*cut.train.values()])[0]) == 40
-    assert files.lines[-1].endswith(", 3 without a trained token")
+
+
+def test_messages_are_rendered_with_the_variables_of_the_template(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    template = (
+        "{% for each in messages %}{{ manner + each.content + (eos_token if each.role == 'assistant' else '') }}"
+        "{% endfor %}{{ manner if add_generation_prompt }}"
+    )
+    monkeypatch.setattr(files.model.tokenizer, "chat_template", template)
+    rows = [{"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "content": "2"}]}]
+    for manner in ("a:", "b:"):
+        chat = {"name": "chat", "variables": {"manner": manner}}
+        (sample,) = files.samples(rows, **{"data.template": chat})
+        assert files.text(sample, sample.loss_mask | True).startswith(f"{manner}1?{manner}2")
 
 
 def test_examples_fit_the_context_of_the_model(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ async def test_prefetched_steps_are_played_again_after_a_kill(tmp_path: Path) ->
 
 async def test_a_synchronous_checkpoint_is_the_sampler_between_two_steps(tmp_path: Path) -> None:
     """The next step is played while the checkpoint is written."""
-    settings = {"selection": {"groups": {"zero_variance": {}}, "dynamic_sampling": True}}
+    settings = {"selection": {"groups": {"zero_variance": {}}, "max_rounds": 10}}
     run = ScriptedRun(tmp_path, lambda number: number % 2, problems=200, **settings)
     sampler = CurriculumSampler(run.prompts, 0, cooldown=(1, 1))
     with_sampler(run, sampler)
@@ -130,7 +130,7 @@ async def test_a_resumed_run_neither_repeats_nor_misses_a_problem_of_the_epoch(s
     """Steps with later rounds, which they draw while the steps after them are played."""
 
     def dynamic() -> ScriptedRun:
-        selection = {"groups": {"zero_variance": {}}, "dynamic_sampling": True}
+        selection = {"groups": {"zero_variance": {}}, "max_rounds": 10}
         return ScriptedRun(tmp_path, lambda number: number % 3 == 0, staleness=2, problems=200, selection=selection)
 
     run = dynamic()

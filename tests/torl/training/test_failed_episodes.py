@@ -84,7 +84,7 @@ async def test_a_group_with_nothing_left_to_compare_is_not_learned_from(tmp_path
 
 async def test_dynamic_sampling_replaces_failed_groups(tmp_path: Path) -> None:
     failed = ScriptedRun(tmp_path, problems=8).order(4)[0]
-    selection = {"groups": {"zero_variance": {}}, "dynamic_sampling": True}
+    selection = {"groups": {"zero_variance": {}}, "max_rounds": 10}
     away = {f"{failed}/{sample}" for sample in range(4)}
     run = run_with(tmp_path, away, selection=selection, rollout={"max_failed_fraction": 0.25})
     played = await run.step_player.play(0)

@@ -43,8 +43,8 @@ def selected(**filters: object) -> tuple[str, int, int]:
     return kept, counts[0], counts[1]
 
 
-def outside(low: float, high: float) -> dict[str, float]:
-    return {"low": low, "high": high}
+def outside(low: float, high: float) -> dict[str, list[float]]:
+    return {"range": [low, high]}
 
 
 def test_groups_by_hand() -> None:
@@ -154,7 +154,7 @@ def test_group_without_members_reaches_no_filter() -> None:
 
 def test_group_filters_are_counted_under_their_names() -> None:
     groups = [scored_group(True, True), scored_group(True, False), scored_group(False, False)]
-    named = {"too_easy": {"name": "accuracy_outside", "low": -1.0, "high": 0.9}, "zero_variance": {}}
+    named = {"too_easy": {"name": "accuracy_outside", "range": [-1.0, 0.9]}, "zero_variance": {}}
     kept, counts = filtered(groups, groups=named)
     assert kept == [[1, 0]]
     assert counts == {"selection/dropped_groups/too_easy": 1, "selection/dropped_groups/zero_variance": 1}
@@ -189,6 +189,6 @@ def test_groups_with_few_complete_responses_are_dropped(
 
 
 def test_dynamic_sampling_accepts_a_group_filter() -> None:
-    SelectionConfig.model_validate({"dynamic_sampling": True, "groups": {"zero_variance": {}}})
-    with pytest.raises(ValidationError, match="dynamic_sampling requires a filter in groups, such as zero_variance"):
-        SelectionConfig.model_validate({"dynamic_sampling": True})
+    SelectionConfig.model_validate({"max_rounds": 10, "groups": {"zero_variance": {}}})
+    with pytest.raises(ValidationError, match="max_rounds = 10 requires a filter in groups, such as zero_variance"):
+        SelectionConfig.model_validate({"max_rounds": 10})

@@ -51,7 +51,7 @@ async def test_without_dynamic_sampling_a_step_plays_its_prompts_once(tmp_path: 
 
 
 async def test_rounds_are_played_until_the_batch_is_full(tmp_path: Path) -> None:
-    selection = {"groups": {"accuracy_outside": {"low": 0.0, "high": 1.0}}, "dynamic_sampling": True}
+    selection = {"groups": {"accuracy_outside": {"range": [0.0, 1.0]}}, "max_rounds": 10}
     run = ScriptedRun(tmp_path, lambda number: number % 5 == 0, problems=200, selection=selection)
     played = await run.step_player.play(0)
     assert len(played.batch) == 4
@@ -71,7 +71,7 @@ async def test_surplus_groups_of_a_round_are_not_trained_on(tmp_path: Path) -> N
     # Of the first round's four problems only the last has a signal; of the twelve of the second round all have.
     order = ScriptedRun(tmp_path).order(16)
     without = {int(name.removeprefix("p")) for name in order[:3]}
-    selection = {"groups": {"zero_variance": {}}, "dynamic_sampling": True}
+    selection = {"groups": {"zero_variance": {}}, "max_rounds": 10}
     played = await ScriptedRun(tmp_path, lambda number: number not in without, selection=selection).step_player.play(0)
     assert played.counts["selection/rounds"] == 2
     assert played.counts["selection/surplus_groups"] == 13 - 4
@@ -79,7 +79,7 @@ async def test_surplus_groups_of_a_round_are_not_trained_on(tmp_path: Path) -> N
 
 
 async def test_rounds_have_an_end(tmp_path: Path) -> None:
-    selection = {"groups": {"zero_variance": {}}, "dynamic_sampling": True, "max_rounds": 3}
+    selection = {"groups": {"zero_variance": {}}, "max_rounds": 3}
     run = ScriptedRun(tmp_path, lambda _: False, problems=200, selection=selection)
     played = await run.step_player.play(0)
     assert played.batch == ()
@@ -90,7 +90,7 @@ async def test_rounds_have_an_end(tmp_path: Path) -> None:
 
 async def test_no_problem_is_played_twice_in_a_step(tmp_path: Path) -> None:
     """Also if there are fewer problems than the rounds ask for, and an epoch ends in the middle of the step."""
-    selection = {"groups": {"zero_variance": {}}, "dynamic_sampling": True, "max_rounds": 50}
+    selection = {"groups": {"zero_variance": {}}, "max_rounds": 50}
     run = ScriptedRun(tmp_path, lambda number: number == 3, problems=7, selection=selection)
     played = await run.step_player.play(0)
     assert sorted(problems(played.groups)) == [f"p{number}" for number in range(7)]
@@ -128,7 +128,7 @@ async def test_batch_rewards_are_normalized_on_request(tmp_path: Path) -> None:
 
 
 async def test_shuffled_rewards_are_a_permutation_within_the_step(tmp_path: Path) -> None:
-    run = ScriptedRun(tmp_path, ablation={"shuffle_rewards": True})
+    run = ScriptedRun(tmp_path, ablation={"shuffle": "rewards"})
     steps: list[PlayedStep] = []
     for step in range(6):
         run.version = step
@@ -187,7 +187,7 @@ async def test_the_time_that_only_grades_were_awaited_is_measured(tmp_path: Path
     reward.run = ScriptedRun(tmp_path, graded_by=reward)
     played = await reward.run.step_player.play(0)
     assert 0.25 < played.reward_seconds <= played.seconds
-    rounds = {"groups": {"zero_variance": {}}, "dynamic_sampling": True, "max_rounds": 2}
+    rounds = {"groups": {"zero_variance": {}}, "max_rounds": 2}
     reward.run = ScriptedRun(tmp_path, graded_by=reward, selection=rounds)
     assert (await reward.run.step_player.play(0)).reward_seconds > 0.55
 

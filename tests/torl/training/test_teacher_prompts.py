@@ -28,7 +28,7 @@ def encode(problem: Problem) -> Prompt:
 def test_response_follows_the_other_prompt() -> None:
     right, wrong = scored(trajectory("\\boxed{1}")), scored(trajectory("a", "b", sample=1), correct=False)
     group = ScoredGroup(right.trajectory.prompt, (right, wrong))
-    kl = KlConfig.model_validate({"current_policy": True, "prompt": "custom_components:with_solution"})
+    kl = KlConfig.model_validate({"reference": "current_policy", "prompt": "custom_components:with_solution"})
     samples = training_samples(group.members)
     (own, other), too_long = with_teacher_prompts(samples, [group], kl, encode, max_tokens=24)
     assert too_long == 0
@@ -44,7 +44,7 @@ def test_response_follows_the_other_prompt() -> None:
 def test_a_sample_without_room_after_the_other_prompt_keeps_its_own() -> None:
     right, wrong = scored(trajectory("\\boxed{1}")), scored(trajectory("a", "b", sample=1), correct=False)
     group = ScoredGroup(right.trajectory.prompt, (right, wrong))
-    kl = KlConfig.model_validate({"current_policy": True, "prompt": "custom_components:with_solution"})
+    kl = KlConfig.model_validate({"reference": "current_policy", "prompt": "custom_components:with_solution"})
     samples = training_samples(group.members)
     found, too_long = with_teacher_prompts(samples, [group], kl, encode, max_tokens=23)  # it would have 20 + 4
     assert too_long == 1
@@ -62,7 +62,7 @@ def test_the_longest_planned_sample_is_the_limit_of_teacher_prompts(max_prompt_t
             "rollout": {"max_response_tokens": 4},
             "algorithm": {
                 "estimator": "distillation",
-                "kl": {"current_policy": True, "prompt": "custom_components:with_solution"},
+                "kl": {"reference": "current_policy", "prompt": "custom_components:with_solution"},
             },
         }
     )
@@ -81,16 +81,9 @@ def test_the_longest_planned_sample_is_the_limit_of_teacher_prompts(max_prompt_t
     assert longest <= config.longest_sample
 
 
-@pytest.mark.parametrize(
-    ("kl", "message"),
-    [
-        ({"current_policy": True, "path": "a", "prompt": "custom_components:with_solution"}, "cannot be combined"),
-        ({"current_policy": True}, "current_policy requires prompt"),
-    ],
-)
-def test_contradictory_reference_is_refused(kl: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValidationError, match=message):
-        KlConfig.model_validate(kl)
+def test_current_policy_after_its_own_prompt_is_refused_as_a_reference() -> None:
+    with pytest.raises(ValidationError, match="reference = 'current_policy' requires prompt"):
+        KlConfig.model_validate({"reference": "current_policy"})
 
 
 def test_agent_changes_prompts_itself() -> None:
@@ -111,8 +104,8 @@ def test_agent_changes_prompts_itself() -> None:
         ({}, 0, None),
         ({"coefficient": 1.0}, 0, "policy"),
         ({"coefficient": 1.0}, 8, None),  # the policy without its adapters
-        ({"coefficient": 1.0, "path": "teacher"}, 8, "teacher"),
-        ({"coefficient": 1.0, "current_policy": True, "prompt": "custom_components:with_solution"}, 0, None),
+        ({"coefficient": 1.0, "reference": "teacher"}, 8, "teacher"),
+        ({"coefficient": 1.0, "reference": "current_policy", "prompt": "custom_components:with_solution"}, 0, None),
     ],
 )
 def test_reference_model_that_is_loaded(kl: dict[str, Any], rank: int, path: str | None) -> None:
@@ -133,7 +126,7 @@ def write_directory(directory: Path, *tokens: str) -> ModelDirectory:
 
 def test_teacher_must_know_the_vocabulary(tmp_path: Path) -> None:
     small, large = write_directory(tmp_path / "small"), write_directory(tmp_path / "large", "<new>")
-    require_same_vocabulary(small, str(large.path), "algorithm.kl.path")
-    message = r"algorithm\.kl\.path = .*small: 1 tokens of .*large are missing or have other ids, such as '<new>'"
+    require_same_vocabulary(small, str(large.path), "algorithm.kl.reference")
+    message = r"algorithm\.kl\.reference = .*small: 1 tokens of .*large are missing or have other ids, such as '<new>'"
     with pytest.raises(ConfigError, match=message):
-        require_same_vocabulary(large, str(small.path), "algorithm.kl.path")
+        require_same_vocabulary(large, str(small.path), "algorithm.kl.reference")

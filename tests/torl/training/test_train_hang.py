@@ -41,7 +41,7 @@ train = "torl:demo/problems/train.jsonl"
 prompts_per_step = 4
 samples_per_prompt = 4
 max_response_tokens = 160
-stall_timeout_seconds = 5
+stall_timeout_seconds = 10
 
 [rollout.tools.python]
 name = "hanging:Hanging"
@@ -66,7 +66,7 @@ def test_hanging_tool_is_named_and_all_stacks_are_written(tmp_path: Path, monkey
         assert command.wait(400) == 1, command.output()
         command.assert_nothing_left()
     last = [line for line in command.output().splitlines() if line.startswith("error: ")]
-    assert last == ["error: the tool 'python' did not respond within 5 s (rollout.stall_timeout_seconds)"]
+    assert last == ["error: the tool 'python' did not respond within 10 s (rollout.stall_timeout_seconds)"]
     logs = tmp_path / "run" / "logs"
     assert "the stacks of all processes are in" in command.output()
     assert "in call" in (logs / "controller.log").read_text()  # where the tool waits

@@ -28,8 +28,6 @@ class AgentLimits(Section):
     """Timeout of a program, in seconds, excluding the time it waits for the model."""
     max_concurrent: PositiveInt = 256
     """Maximum number of concurrent programs; further episodes wait."""
-    max_turns: PositiveInt = 256
-    """Maximum number of turns that a program may request in an episode; further requests are rejected."""
     on_failure: Literal["drop", "grade_empty"] = "drop"
     """Handling of a program's crash or timeout: drop the episode from its group, or grade it with an empty answer. Use
     "grade_empty" if model output can crash the program."""

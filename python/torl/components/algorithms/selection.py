@@ -65,14 +65,14 @@ def zero_variance(group: ScoredGroup) -> bool:
     return group.has_zero_variance
 
 
-def accuracy_outside(group: ScoredGroup, low: float, high: float) -> bool:
+def accuracy_outside(group: ScoredGroup, range: tuple[float, float]) -> bool:
     """Drop groups whose fraction of rewarded answers is not strictly between two bounds.
 
     Args:
         group: Group.
-        low: Lower bound.
-        high: Upper bound.
+        range: Lower and upper bound.
     """
+    low, high = range
     return not low < group.credited_fraction < high
 
 

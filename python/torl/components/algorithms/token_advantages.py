@@ -123,10 +123,9 @@ def distillation(inputs: EstimatorInputs, *, limit: PositiveFloat = 20.0) -> Tok
     """log pi_teacher - log pi of each sampled token; rewards are not used (on-policy distillation, Lu et al. 2025).
 
     This is the negative k1 estimate of KL(policy || teacher), whose policy gradient is that of the divergence. The
-    teacher is the reference model: `algorithm.kl.path`; or, with `algorithm.kl.current_policy`, the policy itself
-    after another prompt (`algorithm.kl.prompt`), with a demonstration (OPSD, arXiv 2601.19897) or with the text of an
-    error (SDPO, arXiv 2601.20802). The published losses take the divergence over the whole vocabulary; this one takes
-    the sampled token.
+    teacher is the reference model: `algorithm.kl.reference`, which may be the policy itself after another prompt
+    (`algorithm.kl.prompt`), with a demonstration (OPSD, arXiv 2601.19897) or with the text of an error (SDPO, arXiv
+    2601.20802). The published losses take the divergence over the whole vocabulary; this one takes the sampled token.
 
     Args:
         inputs: Inputs with the log-probabilities of policy and teacher.

@@ -47,31 +47,24 @@ def aspo(inputs: EstimatorInputs, *, weight: NonNegativeFloat = 2.0, limit: Posi
 
 
 @requires(uniform_groups=True)
-def adatir(
-    inputs: EstimatorInputs,
-    max_calls: PositiveInt,
-    *,
-    weight: PositiveFloat = 0.5,
-    difficulty: PositiveFraction = 0.5,
-) -> TokenAdvantages:
+def adatir(inputs: EstimatorInputs, max_calls: PositiveInt, *, weight: PositiveFloat = 0.5) -> TokenAdvantages:
     """GRPO's advantage A, plus a centered penalty on calls where a problem is easy (AdaTIR, arXiv 2601.14696).
 
-    The penalty of a correct response is -weight * sin(pi / 2 * min(calls / max_calls, 1)), in groups whose fraction of
-    wrong answers is below `difficulty`. Its deviation from the mean over the group's correct responses is added to A,
-    but never leaves a correct response with less than 0.1 * A. The paper clips to the same end; its exact bound
-    was not read, and centering is torl's reading of its normalization.
+    The penalty of a correct response is -weight * sin(pi / 2 * min(calls / max_calls, 1)), in groups with fewer wrong
+    than correct answers. Its deviation from the mean over the group's correct responses is added to A, but never leaves
+    a correct response with less than 0.1 * A. The paper clips to the same end; its exact bound was not read, and
+    centering is torl's reading of its normalization.
 
     Args:
         inputs: Inputs with graded trajectories.
         max_calls: Number of calls with the largest penalty, such as `rollout.max_tool_calls`.
         weight: Weight of the penalty.
-        difficulty: Fraction of wrong answers from which on calls are free.
     """
     advantages_N = group_advantages("grpo", inputs.totals, inputs.groups_N).astype(np.float64)
     correct_N, calls_N = inputs.correct, inputs.calls
     for indices in map(np.array, indices_by_group(inputs.groups_N)):
         right = indices[correct_N[indices]]
-        if len(right) < 2 or 1 - len(right) / len(indices) >= difficulty:
+        if len(right) < 2 or 2 * len(right) <= len(indices):
             continue
         penalty = -weight * np.sin(np.pi / 2 * np.minimum(calls_N[right] / max_calls, 1.0))
         advantages_N[right] = np.maximum(

@@ -1,6 +1,5 @@
-"""A sampler that skips problems by pass rate, weight or recent accuracy."""
+"""A sampler that skips problems by pass rate or recent accuracy."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from torl.components.data.values import PASS_RATE
 
 
 class CurriculumSampler(PromptSampler):
-    """Shuffled epochs that skip problems by pass rate, weight or recent accuracy."""
+    """Shuffled epochs that skip problems by pass rate or recent accuracy."""
 
     kind = "curriculum"
 
@@ -20,7 +19,6 @@ class CurriculumSampler(PromptSampler):
         prompts: Iterable[Prompt],
         seed: int,
         pass_rate_range: tuple[float, float] | None = None,
-        weight_field: str | None = None,
         cooldown: tuple[int, int] = (0, 1),
     ) -> None:
         """Start at the beginning of epoch 0.
@@ -28,18 +26,13 @@ class CurriculumSampler(PromptSampler):
         Args:
             pass_rate_range: Minimum and maximum pass rate, inclusive. `torl data difficulty` measures pass rates, and
                 `columns` of the problems names a column with published ones: { pass_rate = "llama8b_solve_rate" }.
-            weight_field: Metadata field with the fraction of epochs that include a problem, from 0 to 1.
             cooldown: Number of consecutive groups, all correct or all wrong, after which a problem is skipped, and the
                 number of epochs for which it is. (0, 1) never skips.
 
         Raises:
             DataError: No problem is left, or a problem lacks a required number.
         """
-        if pass_rate_range is not None:
-            lowest, highest = pass_rate_range
-            prompts = [prompt for prompt in prompts if lowest <= _number(prompt, PASS_RATE) <= highest]
-        super().__init__(prompts, seed)
-        self._weights = {prompt.problem.id: _number(prompt, weight_field) for prompt in self._prompts if weight_field}
+        super().__init__([prompt for prompt in prompts if _is_in_range(prompt, pass_rate_range)], seed)
         self._cooldown_after, self._cooldown_epochs = cooldown
         self._carried: list[str] = []  # ids that a take drew twice, which the next take starts with
         self._streaks: dict[str, int] = {}  # consecutive groups: n all correct, -n all wrong
@@ -101,16 +94,16 @@ class CurriculumSampler(PromptSampler):
 
     def _is_active(self, name: str) -> bool:
         """Whether this epoch includes a problem."""
-        if self._cooldowns.get(name, 0) > self.epoch:
-            return False
-        weight = self._weights.get(name, 1.0)
-        digest = hashlib.blake2b(f"{self._seed}/{self.epoch}/{name}/weight".encode(), digest_size=8).digest()
-        return weight >= 1 or int.from_bytes(digest) < weight * 2**64
+        return self._cooldowns.get(name, 0) <= self.epoch
 
 
-def _number(prompt: Prompt, field: str | None) -> float:
-    value = prompt.problem.metadata.get(field or "")
+def _is_in_range(prompt: Prompt, pass_rate_range: tuple[float, float] | None) -> bool:
+    if pass_rate_range is None:
+        return True
+    value = prompt.problem.metadata.get(PASS_RATE)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        hint = f"; data.train.columns.{field} names another column" if field == PASS_RATE else ""
-        raise DataError(f"problem {prompt.problem.id} has no number in {field!r}, which data.sampler requires{hint}")
-    return float(value)
+        raise DataError(
+            f"problem {prompt.problem.id} has no number in {PASS_RATE!r}, which data.sampler requires; "
+            f"data.train.columns.{PASS_RATE} names another column"
+        )
+    return pass_rate_range[0] <= value <= pass_rate_range[1]

@@ -41,6 +41,9 @@ class EngineSetup:
         on_gpus: Whether `devices` are GPUs.
         cluster: Cluster in which the engines start.
         nodes: Node of each replica, on a remote cluster. `devices` are numbered per node.
+        stall_timeout_seconds: Time without a new token while requests are pending, after which an engine counts as
+            hung.
+        max_restarts: Maximum number of restarts of each replica.
     """
 
     model: Path
@@ -56,6 +59,8 @@ class EngineSetup:
     on_gpus: bool = False
     cluster: Cluster = field(default_factory=LocalCluster)
     nodes: tuple[int, ...] = ()
+    stall_timeout_seconds: float = 900.0
+    max_restarts: int = 3
 
 
 EngineMemoryPart: TypeAlias = Literal["weights", "cache"]

@@ -232,7 +232,7 @@ class Replicas(Engine):
             if self._asleep:
                 self._give_up(death, "while the learner had its devices")
             if slot.restarts == self._max_restarts:
-                self._give_up(death, f"after {slot.restarts} restarts (engine.max_restarts)")
+                self._give_up(death, f"after {slot.restarts} restarts (cluster.max_restarts)")
             slot.restarts += 1
             _logger.warning(
                 "restarting engine %d (%d of %d): %s",

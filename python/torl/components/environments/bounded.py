@@ -9,29 +9,23 @@ from typing import Final, TypeVar
 from torl.base.component import RunContext
 from torl.base.errors import ToolUnavailableError, TorlError
 from torl.base.guard import InvalidResultError, calling, describe
-from torl.base.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.base.options import Choice, PositiveFloat, PositiveInt, Section
 from torl.base.types import Problem
 from torl.components.environments.environment import Environment, EnvironmentSession, Message, Reply, ToolSchema
 from torl.components.text.templates import Messages
 from torl.components.tools.retry import retry
-from torl.components.tools.wrappers import TRUNCATION
-
-MAX_MESSAGE_CHARACTERS: Final = 20_000
-"""Limit on a message or a result, which protects the prompt and the records from a server's mistake."""
+from torl.components.tools.wrappers import MAX_RESULT_CHARACTERS, TRUNCATION
 
 Result = TypeVar("Result")
+_RESET_RETRIES: Final = 3
+"""Retries of a reset. Steps are never retried, because the environment may have acted."""
 
 
 class EnvironmentLimits(Section):
     """Options of every environment."""
 
-    max_turns: PositiveInt | None = None
-    """Maximum number of turns of the model in an episode. Default: limited by the response length only."""
     timeout_seconds: PositiveFloat = 60.0
     """Timeout of a reset, of a step, and of the rewards, in seconds."""
-    retries: NonNegativeInt = 3
-    """Maximum number of retries of a reset. After the last retry, the episode fails and is dropped from its group.
-    Steps are never retried, because the environment may have acted."""
     max_concurrent: PositiveInt = 256
     """Maximum number of concurrent episodes; further episodes wait to start."""
 
@@ -76,7 +70,7 @@ class BoundedEnvironment:
         try:
             session, opening = await retry(
                 lambda: self._reset(problem, seed, messages),
-                retries=self.limits.retries,
+                retries=_RESET_RETRIES,
                 failure="the episode did not start",
                 counts=self.counts,
                 retry_component_errors=True,
@@ -109,10 +103,10 @@ class BoundedEnvironment:
 
     def truncate(self, text: str) -> str:
         """Return `text`, truncated to its limit."""
-        if len(text) <= MAX_MESSAGE_CHARACTERS:
+        if len(text) <= MAX_RESULT_CHARACTERS:
             return text
         self.counts.cut += 1
-        return text[:MAX_MESSAGE_CHARACTERS] + TRUNCATION
+        return text[:MAX_RESULT_CHARACTERS] + TRUNCATION
 
     async def close_session(self, session: EnvironmentSession) -> None:
         """Close a session. Errors are counted and ignored."""

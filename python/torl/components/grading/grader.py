@@ -8,6 +8,7 @@ its process is replaced when a limit is reached. A pair that could not be compar
 
 import asyncio
 import functools
+import os
 from collections.abc import Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from types import TracebackType
@@ -34,16 +35,18 @@ class Grader:
     event loop runs (in a notebook).
     """
 
-    def __init__(self, workers: int = 2, timeout_seconds: float = 2.0, *, exact: bool = False) -> None:
+    def __init__(self, workers: int | None = None, timeout_seconds: float = 2.0, *, exact: bool = False) -> None:
         """Configure the grader; `start` starts its processes.
 
         Args:
-            workers: Number of grader processes.
+            workers: Number of grader processes. None starts one for every eight cores, and at least 2.
             timeout_seconds: CPU time limit of one pair. The wall-clock deadline is five times as long, at least 10 s
                 longer.
             exact: Whether decimals are exact: 1.41421356 is not the square root of 2, nor 0.33333333 a third. By
                 default, six decimals decide, and four digits of a fraction.
         """
+        if workers is None:
+            workers = max(2, len(os.sched_getaffinity(0)) // 8)
         if workers < 1 or timeout_seconds <= 0:
             raise ValueError("a grader needs at least one worker and a timeout above 0")
         self._workers = workers
@@ -156,7 +159,7 @@ class Grader:
 class GraderHost:
     """The grader of a node."""
 
-    def __init__(self, workers: int, timeout_seconds: float, exact: bool) -> None:
+    def __init__(self, workers: int | None, timeout_seconds: float, exact: bool) -> None:
         self._grader = Grader(workers, timeout_seconds, exact=exact)
 
     async def start(self) -> None:
@@ -175,8 +178,8 @@ class GraderHost:
 class ClusterGrader:
     """The graders of all nodes. Each pair goes to one node, which caches its verdict; simple pairs stay here."""
 
-    def __init__(self, workers: int, timeout_seconds: float, *, exact: bool = False) -> None:
-        """Configure the graders, with `workers` processes on each node; `start` starts them."""
+    def __init__(self, workers: int | None, timeout_seconds: float, *, exact: bool = False) -> None:
+        """Configure the graders, with `workers` processes on each node, as for `Grader`; `start` starts them."""
         self._exact = exact
         self._hosts = PerNode(functools.partial(GraderHost, workers, timeout_seconds, exact), "the grader")
 

@@ -39,14 +39,16 @@ _REPLY = re.compile(r"\W*(correct|incorrect)\b", re.IGNORECASE)
 
 
 class JudgeClient(Generic[Parsed]):
-    """Client for short replies at temperature 0. Equal questions are asked once; a failed question is asked again."""
+    """Client for short replies at temperature 0, with the API key in OPENAI_API_KEY.
+
+    Equal questions are asked once; a failed question is asked again.
+    """
 
     def __init__(
         self,
         url: str,
         model: str,
         parse_reply: Callable[[str], Parsed | None],
-        api_key_env: str,
         timeout_seconds: float,
         max_concurrent: int,
     ) -> None:
@@ -56,17 +58,16 @@ class JudgeClient(Generic[Parsed]):
             url: Base URL of the server, such as http://host:8000/v1.
             model: Name of the model on the server.
             parse_reply: Parser of a reply. None is a failure.
-            api_key_env: Environment variable with the API key, if the server needs one.
             timeout_seconds: Timeout of a question.
             max_concurrent: Limit on concurrent questions.
         """
-        require_trust(url, "connected to")  # the key of `api_key_env` goes with each question
+        require_trust(url, "connected to")  # the key goes with each question
         self.url = url.rstrip("/") + "/chat/completions"
         self.model = model
         self.asked = 0
         self.failures = 0
         self._parse_reply = parse_reply
-        self._key = os.environ.get(api_key_env, "")
+        self._key = os.environ.get("OPENAI_API_KEY", "")
         self._timeout_seconds = timeout_seconds
         self._slots = asyncio.Semaphore(max_concurrent)
         self._replies: dict[bytes, asyncio.Future[Parsed | None]] = {}  # by the question's digest: it may be long
@@ -143,11 +144,9 @@ class JudgeOptions(Section):
     """Options of the reward "judge"."""
 
     url: str
-    """Address of an OpenAI-compatible server: http://host:8000/v1."""
+    """Address of an OpenAI-compatible server: http://host:8000/v1. Its key, if it needs one, is in OPENAI_API_KEY."""
     model: str
     """Name of the judging model on the server."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable with the server's API key, if it needs one."""
     timeout_seconds: PositiveFloat = 30.0
     """Timeout of a question. An answer whose question times out is not rewarded."""
     max_concurrent: PositiveInt = 32
@@ -167,7 +166,6 @@ class JudgeReward(Reward):
             options.url,
             options.model,
             self._verdict,
-            options.api_key_env,
             options.timeout_seconds,
             options.max_concurrent,
         )

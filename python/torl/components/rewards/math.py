@@ -6,14 +6,13 @@ from types import MappingProxyType
 from typing import Annotated
 
 from torl.base.component import RunContext
-from torl.base.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, default_choice
+from torl.base.options import Choice, ChosenFrom, PositiveFloat, Section, default_choice
 from torl.base.types import FinishReason, Grade, Group, Trajectory
 from torl.components.grading.grader import ClusterGrader, Grader
 from torl.components.grading.verdict import Verdict, compare_exactly
 from torl.components.rewards.reward import Reward
 from torl.components.text.answers import find_answer
 
-MIN_WORKERS = 2
 """Minimum number of grader processes, so that one slow pair does not block all others."""
 
 ANSWER_FORMATS: Mapping[str, Callable[..., bool] | str] = MappingProxyType(
@@ -62,8 +61,6 @@ class MathOptions(Section):
     default, six decimals decide, and four digits of a fraction. A reference with decimals is always compared so."""
     grader_timeout_seconds: PositiveFloat = 2.0
     """CPU time limit of the grader for one pair of answers."""
-    grader_workers: PositiveInt | None = None
-    """Number of grader processes. Unset starts one for every eight cores, and at least 2."""
 
 
 class MathReward(Reward):
@@ -72,7 +69,7 @@ class MathReward(Reward):
     def __init__(self, options: MathOptions | None = None) -> None:
         self.options = options or MathOptions()
         self.grader: Grader | ClusterGrader = Grader(
-            self.options.grader_workers or MIN_WORKERS, self.options.grader_timeout_seconds, exact=self.options.exact
+            None, self.options.grader_timeout_seconds, exact=self.options.exact
         )
         self._find = self.options.answer.bind()
         required = self.options.require_format
@@ -83,11 +80,10 @@ class MathReward(Reward):
         return list(await asyncio.gather(*map(self._grade, group.trajectories)))
 
     async def start(self, context: RunContext) -> None:
-        """Start the grader's processes; on a cluster, divide them among the nodes."""
+        """Start the grader's processes, on all nodes of a cluster."""
         cluster = context.cluster
         if cluster.is_remote:
-            workers = -(-(self.options.grader_workers or MIN_WORKERS) // cluster.nodes)
-            self.grader = ClusterGrader(workers, self.options.grader_timeout_seconds, exact=self.options.exact)
+            self.grader = ClusterGrader(None, self.options.grader_timeout_seconds, exact=self.options.exact)
         if isinstance(self.grader, ClusterGrader):
             await self.grader.start(cluster)
         else:

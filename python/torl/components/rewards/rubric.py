@@ -14,7 +14,7 @@ from torl.base.component import RunContext
 from torl.base.errors import RewardError
 from torl.base.guard import InvalidResultError, describe
 from torl.base.options import Choice, ChosenFrom, Section, class_made_by, named_by_key
-from torl.base.removed import RENAMED_REWARDS
+from torl.base.removed_settings import RENAMED_REWARDS
 from torl.base.runtime.processes.supervision import call_function
 from torl.base.types import Grade, Group, Trajectory
 from torl.components.rewards.reward import Reward

@@ -119,8 +119,8 @@ class ExampleEncoder:
             if not whole.startswith(prompt):
                 raise DataError(
                     f"message {place}: the chat template renders the model's message differently than the prompt that "
-                    f"the model continues, which ends with {prompt[-40:]!r}; set finetune.variables, or use examples "
-                    "with prompt and completion as texts"
+                    f"the model continues, which ends with {prompt[-40:]!r}; set data.template.variables of "
+                    "the template 'chat', or use examples with prompt and completion as texts"
                 )
             if rendered is None:
                 _require_rendered([("the tool {!r}", each["function"]["name"]) for each in schemas], prompt, place)

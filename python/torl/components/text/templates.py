@@ -78,7 +78,7 @@ def chat(
         system: System message; the template's own if empty.
         suffix: Text after the question.
         variables: Variables of the template: { enable_thinking = false } for Qwen3, { reasoning_effort = "low" } for
-            gpt-oss.
+            gpt-oss. Messages of fine-tuning's examples are rendered with them, too.
     """
     before = [{"role": "system", "content": system}] if system else []
     return Conversation([*before, {"role": "user", "content": problem.question + suffix}], variables or {})

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torl.base.component import RunContext
 from torl.base.errors import ConfigError
@@ -27,11 +27,9 @@ class McpOptions(Section):
     """Server: a URL (streamable HTTP), or a command that communicates over stdin and stdout."""
     tools: tuple[str, ...] = ()
     """Names of the server's tools that a model may call. Default: all."""
-    env: dict[str, str] = {}  # noqa: RUF012
-    """Environment variables of the command, in addition to HOME, PATH and similar ones. They are recorded."""
-    inherit_env: tuple[str, ...] = ()
-    """Names of environment variables passed through to the command, such as API keys. Their values are never
-    recorded."""
+    env: dict[str, str | Literal[True]] = {}  # noqa: RUF012
+    """Environment variables of the command, in addition to HOME, PATH and similar ones. `true` passes through the
+    variable of torl's own environment, such as an API key, whose value is never recorded."""
 
 
 class McpServer(StatefulTool):
@@ -44,7 +42,7 @@ class McpServer(StatefulTool):
         """Prepare the connection.
 
         Raises:
-            ConfigError: The command does not exist, or a variable of `inherit_env` is not set.
+            ConfigError: The command does not exist, or a variable to pass through is not set.
         """
         self.options = options
         self._connection = self._new_connection()
@@ -76,11 +74,11 @@ class McpServer(StatefulTool):
         await self._read_tools(self._connection)
 
     def _new_connection(self) -> McpConnection:
-        inherited = self.options.inherit_env
-        if missing := [name for name in inherited if name not in os.environ]:
+        given = self.options.env
+        if missing := [name for name, value in given.items() if value is True and name not in os.environ]:
             raise ConfigError(f"the MCP server {self.options.mcp!r} inherits {missing[0]}, which is not set here")
-        variables = {name: os.environ[name] for name in inherited}
-        return McpConnection(self.options.mcp, self.options.env | variables)
+        variables = {name: os.environ[name] if value is True else value for name, value in given.items()}
+        return McpConnection(self.options.mcp, variables)
 
     async def _read_tools_once(self) -> None:
         connection = self._new_connection()

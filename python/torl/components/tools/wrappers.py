@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from jsonschema import Draft202012Validator
 
 _MAX_SHUFFLED = 256  # outcomes that are kept
+MAX_RESULT_CHARACTERS = 20_000
+"""Limit on a result of a tool, which protects the prompt and the records from a server's mistake."""
 TRUNCATION = "..."
 """End of a truncated text."""
 
@@ -33,8 +35,6 @@ class ToolLimits(Section):
     retries: NonNegativeInt = 3
     """Maximum number of retries of a call that timed out or found the tool unavailable. After the last retry, the
     episode fails and is dropped from its group."""
-    max_result_characters: PositiveInt = 20_000
-    """Maximum length of a result, in characters. Longer results are truncated and end in "..."."""
     max_concurrent: PositiveInt = 256
     """Maximum number of concurrent calls. The timeout does not include the time that a call waits for its slot."""
 
@@ -158,11 +158,10 @@ class BoundedTool(WrappedTool):
             raise ToolUnavailableError(f"no outcome within {limit:g} s (timeout_seconds)") from error
 
     def _truncate(self, outcome: Outcome) -> Outcome:
-        limit = self.limits.max_result_characters
-        if len(outcome.text) <= limit:
+        if len(outcome.text) <= MAX_RESULT_CHARACTERS:
             return outcome
         self._counts.cut += 1
-        return replace(outcome, text=outcome.text[:limit] + TRUNCATION)
+        return replace(outcome, text=outcome.text[:MAX_RESULT_CHARACTERS] + TRUNCATION)
 
     @contextmanager
     def _named(self) -> Iterator[None]:

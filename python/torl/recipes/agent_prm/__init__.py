@@ -44,11 +44,10 @@ class TurnScoresOptions(Section):
     function: str | None = None
     """Function from a `Trajectory` to one score for each turn: package.module:name."""
     url: str | None = None
-    """Address of an OpenAI-compatible server (http://host:8000/v1), asked once for each turn."""
+    """Address of an OpenAI-compatible server (http://host:8000/v1), asked once for each turn. Its key,
+    if it needs one, is in OPENAI_API_KEY."""
     model: str | None = None
     """Name of the judging model on the server."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """Environment variable with the server's API key, if it needs one."""
     timeout_seconds: PositiveFloat = 30.0
     """Timeout of a question. A turn whose question times out gets no reward."""
     max_concurrent: PositiveInt = 32
@@ -86,9 +85,7 @@ class TurnScores(Reward):
         else:
             url, model = options.url or "", options.model or ""
             self._scorer = JudgeScorer(
-                JudgeClient(
-                    url, model, read_score, options.api_key_env, options.timeout_seconds, options.max_concurrent
-                )
+                JudgeClient(url, model, read_score, options.timeout_seconds, options.max_concurrent)
             )
 
     async def grade(self, group: Group) -> list[Grade]:

@@ -4,15 +4,16 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from torl import PositiveFraction, Problem, PromptVariant, load_template
+
+LINES: Final = ("<|high_reward|>", "<|low_reward|>")
 
 
 def template(
     problem: Problem,
-    high: str = "<|high_reward|>",
-    low: str = "<|low_reward|>",
+    lines: tuple[str, str] = LINES,
     high_fraction: PositiveFraction = 0.5,
     template: str = "torl",
 ) -> Mapping[str, PromptVariant]:
@@ -21,21 +22,16 @@ def template(
     The model must have learned before the run what both lines mean. Evaluations ask for a high reward.
 
     Args:
-        high: Line that asks for a high reward.
-        low: Line that asks for a low reward.
+        lines: Lines that ask for a high and for a low reward.
         high_fraction: Fraction of the training episodes that ask for a high reward.
         template: Name of the prompt template of both.
     """
     fill = load_template(template)
-    return {
-        "high": PromptVariant(fill(replace(problem, question=f"{high}\n{problem.question}")), high_fraction),
-        "low": PromptVariant(fill(replace(problem, question=f"{low}\n{problem.question}")), 1 - high_fraction),
-    }
+    high, low = (fill(replace(problem, question=f"{line}\n{problem.question}")) for line in lines)
+    return {"high": PromptVariant(high, high_fraction), "low": PromptVariant(low, 1 - high_fraction)}
 
 
-def asked_examples(
-    path: str, high: str = "<|high_reward|>", low: str = "<|low_reward|>"
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def asked_examples(path: str, lines: tuple[str, str] = LINES) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield sampled trajectories as examples, each with the line that asks for the reward it got: the first stage.
 
     Use them with `finetune.prompts = "template"`, which puts the question with its line into the prompt, and with
@@ -43,8 +39,7 @@ def asked_examples(
 
     Args:
         path: File of `torl sample`.
-        high: Line before the question of correct responses.
-        low: Line before the question of wrong responses.
+        lines: Lines before the question of correct and of wrong responses.
 
     Raises:
         ValueError: `path` is not a file.
@@ -54,5 +49,5 @@ def asked_examples(
     with Path(path).open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             row = json.loads(line)
-            asked = high if row["correct"] else low
-            yield f"{path}, line {number}", {**row, "question": f"{asked}\n{row['question']}"}
+            line_of_reward = lines[0] if row["correct"] else lines[1]
+            yield f"{path}, line {number}", {**row, "question": f"{line_of_reward}\n{row['question']}"}

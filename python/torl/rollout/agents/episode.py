@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from torl.base.types import FinishReason, MalformedCall, Outcome, OutcomeStatus, Prompt, StopReason, Trajectory
 from torl.components.agents import AgentLimits
@@ -17,6 +17,9 @@ from torl.rollout.agents.requests import ChatRequest, RequestError, read_message
 from torl.rollout.episode import EpisodePlayer
 from torl.rollout.observation import LONG_OBSERVATION
 from torl.rollout.transcript import AnsweredCall, ScannedTurn, ends_line
+
+_MAX_TURNS: Final = 256
+"""Limit on the turns of an episode without `rollout.max_turns`: a program may request the model in an endless loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +75,10 @@ class AgentEpisode:
             RequestError: The request cannot be served.
             Exception: The host failed. `host_failure` receives the error as well.
         """
-        if self._requested_turns >= self.settings.limits.max_turns:
+        max_turns = self.player.settings.max_turns or _MAX_TURNS
+        if self._requested_turns >= max_turns:
             raise RequestError(
-                f"this episode has had the {self.settings.limits.max_turns} turns that agent.max_turns allows",
-                code="too_many_turns",
+                f"this episode has had the {max_turns} turns that rollout.max_turns allows", code="too_many_turns"
             )
         number = self._requested_turns
         self._requested_turns += 1

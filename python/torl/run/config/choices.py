@@ -7,7 +7,7 @@ from torl.base.options import (
     Choice,
     ChosenFrom,
 )
-from torl.base.removed import RENAMED_REWARDS
+from torl.base.removed_settings import RENAMED_REWARDS
 from torl.base.types import Problem
 from torl.components.agents import AGENT_SHORTHANDS, AGENTS, Agent, limits_of
 from torl.components.algorithms import ESTIMATORS

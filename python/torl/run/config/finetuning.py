@@ -43,13 +43,9 @@ class FinetuneOptions(Section):
     batch_size: PositiveInt = 32
     """Number of examples in an optimizer step."""
     max_tokens: PositiveInt = 4096
-    """Maximum length of an example, in tokens; at most the model's context window."""
-    too_long: Literal["drop", "truncate"] = "drop"
-    """Longer examples are dropped, or truncated at the end."""
+    """Maximum length of an example, in tokens; at most the model's context window. Longer examples are dropped."""
     observation_weight: NonNegativeFloat = 0.0
     """Weight of the mean cross-entropy of observed tokens, the results of tools. 0 masks them."""
-    variables: dict[str, Any] = Field(default={})
-    """Variables of the model's chat template, for examples with messages."""
     correct_only: bool = True
     """Drop trajectories whose answer is wrong (rejection sampling)."""
     max_per_problem: PositiveInt | None = None

@@ -47,11 +47,9 @@ class SelectionConfig(Section):
     """Group filters by name: which groups are dropped. A filter without a name is named by its key: zero_variance
     drops groups whose rewards are all equal, accuracy_outside groups that are too easy or too hard, undecided groups
     that the grader failed on, few_complete groups with few complete responses."""
-    dynamic_sampling: bool = False
-    """Play more prompts until `rollout.prompts_per_step` groups are kept (DAPO)."""
-    max_rounds: PositiveInt = 10
-    """Maximum number of rounds of dynamic sampling. After the last, a step continues with fewer groups and logs a
-    warning."""
+    max_rounds: PositiveInt = 1
+    """Maximum number of rounds of a step. Above 1, a step plays more prompts until `rollout.prompts_per_step` groups
+    are kept (DAPO's dynamic sampling). After the last round, it continues with fewer groups and logs a warning."""
     mask: Annotated[dict[str, MaskChoice], named_by_key(MASK)] = Field(default={})
     """Masks by name: which trajectories carry no loss. A mask without a name is named by its key."""
     mask_after_advantages: bool = False
@@ -60,15 +58,20 @@ class SelectionConfig(Section):
     @model_validator(mode="after")
     def _selects_something(self) -> Self:
         for name, each in self.groups.items():
-            bounds = each.options.model_dump() if each.target is accuracy_outside else {"low": 0.0, "high": 1.0}
-            if not bounds["low"] < min(bounds["high"], 1) or bounds["high"] <= 0:
-                raise ValueError(f"groups.{name}: low and high must be two fractions between 0 and 1, the lower first")
+            low, high = each.options.model_dump()["range"] if each.target is accuracy_outside else (0.0, 1.0)
+            if not low < min(high, 1) or high <= 0:
+                raise ValueError(f"groups.{name}: range must be two fractions between 0 and 1, the lower first")
         if self.dynamic_sampling and not self.groups:
             raise ValueError(
-                "dynamic_sampling requires a filter in groups, such as zero_variance = {}; without one no group is "
-                "dropped"
+                f"max_rounds = {self.max_rounds} requires a filter in groups, such as zero_variance = {{}}; without "
+                "one no group is dropped"
             )
         return self
+
+    @property
+    def dynamic_sampling(self) -> bool:
+        """Whether a step plays more prompts in place of dropped groups."""
+        return self.max_rounds > 1
 
 
 class KlConfig(Section):
@@ -80,22 +83,30 @@ class KlConfig(Section):
     """KL estimator per token. As a loss, k1 has no gradient on average; use it for the reward."""
     target: Literal["loss", "reward"] = "loss"
     """Target of the KL penalty: a term of the loss, or a penalty on the reward of each token."""
-    path: str | None = None
-    """Directory of the reference model, or its name on the Hub: a teacher with the policy's vocabulary. Unset uses the
-    initial policy."""
-    current_policy: bool = False
-    """Use the policy itself, before each update, as the reference model. Requires `prompt`."""
+    reference: str | None = None
+    """Reference model: a directory or a name on the Hub, of a teacher with the policy's vocabulary; or
+    "current_policy", the policy itself before each update, which requires `prompt`. Unset uses the initial policy."""
     prompt: TeacherPromptChoice | None = None
     """Other prompt of the reference model, which sees the same response after it: package.module:function. Unset uses
     the prompt of the policy, and so does a response that would be longer with the other one than the longest sample:
     the longest prompt of training or evaluation with `rollout.max_response_tokens`."""
 
+    @property
+    def current_policy(self) -> bool:
+        """Whether the reference model is the policy itself."""
+        return self.reference == "current_policy"
+
+    @property
+    def path(self) -> str | None:
+        """The location of a separate reference model; None for the initial policy and the current one."""
+        return None if self.current_policy else self.reference
+
     @model_validator(mode="after")
-    def _is_one_model(self) -> Self:
-        if self.current_policy and self.path is not None:
-            raise ValueError("path and current_policy cannot be combined: remove one")
+    def _differs_from_policy(self) -> Self:
         if self.current_policy and self.prompt is None:
-            raise ValueError("current_policy requires prompt: after the same prompt, the policy equals itself")
+            raise ValueError(
+                "reference = 'current_policy' requires prompt: after the same prompt, the policy equals itself"
+            )
         return self
 
 
@@ -149,8 +160,8 @@ class AlgorithmConfig(UpdateConfig):
         name, kl = self.estimator.name, self.kl
         if name == "distillation" and kl.path is None and kl.prompt is None:
             raise ValueError(
-                f"estimator {name!r} requires kl.path or kl.prompt: without them the teacher is the initial policy, "
-                "and all advantages are 0"
+                f"estimator {name!r} requires kl.reference or kl.prompt: without them the teacher is the initial "
+                "policy, and all advantages are 0"
             )
         if self.penalizes_rewards and name in _WITHOUT_TOKEN_REWARDS:
             raise ValueError(

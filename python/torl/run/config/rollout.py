@@ -15,7 +15,6 @@ from torl.base.options import (
     named_by_key,
 )
 from torl.base.paths import FILE_NAME_PATTERN, RESERVED_SET_PATTERN
-from torl.components.environments import EnvironmentLimits
 from torl.components.formats import FORMATS, ChatFormat
 from torl.run.config.choices import (
     TOOL,
@@ -142,6 +141,9 @@ class RolloutConfig(Section):
     max_tool_calls: Annotated[NonNegativeInt, BY_STEP] = 1
     """Maximum number of tool calls in an episode (C in ToRL, N in ZeroTIR); further calls are plain text. 0 trains
     without tools."""
+    max_turns: PositiveInt | None = None
+    """Maximum number of turns of the model in an episode; further requests of an agent program are rejected. Unset is
+    256 for an agent program, and limited by the response length only for other episodes."""
     end_at_void_turn: bool = False
     """End an episode at a turn that requests output without a code block or a boxed answer (SimpleTIR)."""
     speculative_execution: bool = True
@@ -158,13 +160,8 @@ class RolloutConfig(Section):
     counted; above this fraction the run stops. Above 0, three may fail of any number, but at most half of them."""
     stall_timeout_seconds: PositiveFloat = 1800.0
     """Timeout, in seconds, after which the run is aborted if a tool, the environment or the reward answers none of its
-    calls, or the controller is blocked."""
-
-    @property
-    def max_turns(self) -> int | None:
-        """The maximum number of the model's messages in an episode with an environment."""
-        bounds = None if self.environment is None else self.environment.common_options
-        return bounds.max_turns if isinstance(bounds, EnvironmentLimits) else None
+    calls, or the controller is blocked. An engine that samples no token for half of it counts as hung; a warning is
+    logged after a tenth of it."""
 
     @model_validator(mode="before")
     @classmethod

@@ -130,9 +130,8 @@ class HealthConfig(Section):
 
 
 class AblationConfig(Section):
-    """Ablations that break one causal link on purpose. A run with one of them should not learn to use the tool."""
+    """An ablation that breaks one causal link on purpose. A run with it should not learn to use the tool."""
 
-    shuffle_observations: bool = False
-    """Reply to each tool call with the outcome of another episode's call."""
-    shuffle_rewards: bool = False
-    """Permute the rewards between the trajectories of a step."""
+    shuffle: Literal["none", "observations", "rewards"] = "none"
+    """Reply to each tool call with the outcome of another episode's call ("observations"), or permute the "rewards"
+    between the trajectories of a step."""

@@ -386,7 +386,7 @@ class TrainConfig(LearningConfig):
 def reference_model(algorithm: AlgorithmConfig, model: ModelConfig) -> ModelConfig | None:
     """Return the reference model that is loaded in addition to the policy; None if the algorithm needs none.
 
-    The policy itself is the reference model if `kl.current_policy` is set, and with its adapters disabled.
+    The policy itself is the reference model if `kl.reference` names it, and with its adapters disabled.
     """
     kl = algorithm.kl
     is_policy = kl.current_policy or (model.adapters is not None and kl.path is None)

@@ -5,8 +5,6 @@ from typing import Any, Generic, TypeVar
 
 from torl.base.options import Choice
 from torl.components.engine import LocalEngineOptions
-from torl.components.rewards import RubricOptions
-from torl.components.rewards.math import MIN_WORKERS
 from torl.run.config import LearnerConfig, LearningConfig, ModelRunConfig, RolloutConfig, TrainConfig
 from torl.run.placement.assign import Placement, place
 from torl.run.placement.machine import Machine
@@ -19,7 +17,6 @@ _EPISODES = 1024
 _EPISODES_OF_GPU_ENGINE = 512
 # For each GPU, one process of an engine and one of a rank poll it without pause.
 _CORES_OF_GPU = 2
-_CORES_OF_GRADER = 8
 
 
 def local_engine_options(config: ModelRunConfig) -> LocalEngineOptions | None:
@@ -70,7 +67,6 @@ def resolve(config: Config, machine: Machine) -> ResolvedConfig[Config]:
     update: dict[str, Any] = {
         "engine": _engine(config.engine, placement, sleeps=takes_turns),
         "rollout": _rollout(config.rollout, placement),
-        "reward": _reward(config.reward, {"grader_workers": max(MIN_WORKERS, machine.cores // _CORES_OF_GRADER)}),
     }
     if learner is not None:
         update["learner"] = _learner(learner, placement, offloads=takes_turns)
@@ -127,14 +123,6 @@ def _rollout(rollout: RolloutConfig, placement: Placement) -> RolloutConfig:
             "tools": {name: _fill(tool, workers) for name, tool in rollout.tools.items()},
         }
     )
-
-
-def _reward(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:
-    options = choice.options
-    if not isinstance(options, RubricOptions):
-        return _fill(choice, defaults)
-    parts = {name: _fill(part, defaults) for name, part in options.parts.items()}
-    return replace(choice, options=options.model_copy(update={"parts": parts}))
 
 
 def _fill(choice: Choice[Any], defaults: dict[str, Any]) -> Choice[Any]:

@@ -218,7 +218,7 @@ ENVIRONMENT_MESSAGES: Final = Metric("environment/messages", "messages of the en
 ENVIRONMENT_ENDED: Final = Metric("environment/ended", "responses ended by the environment")
 """Fraction of responses that the environment ended."""
 TURN_LIMIT: Final = Metric("environment/turn_limit", "responses at the limit of turns")
-"""Fraction of responses that ended at `rollout.environment.max_turns`."""
+"""Fraction of responses that ended at `rollout.max_turns`."""
 environment_count: Final = MetricFamily("environment/count/<count>")
 """Counts of the environment since its start. It counts "episodes", "retried", "failed", "cut" (truncated texts) and
 "unclosed" (sessions whose `close` failed)."""

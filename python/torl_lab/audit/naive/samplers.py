@@ -44,7 +44,7 @@ class NaiveShuffled:
 
 
 class NaiveCurriculum(NaiveShuffled):
-    """Epochs that leave out problems by pass rate, weight, or groups that were all right or all wrong."""
+    """Epochs that leave out problems by pass rate, or groups that were all right or all wrong."""
 
     def __init__(
         self,
@@ -52,13 +52,11 @@ class NaiveCurriculum(NaiveShuffled):
         seed: int,
         *,
         pass_rate_range: tuple[float, float] | None,
-        weight_field: str | None,
         cooldown: tuple[int, int],
     ) -> None:
         low, high = pass_rate_range or (0.0, 1.0)
         fits = [each for each in prompts if not pass_rate_range or low <= each.problem.metadata[_PASS_RATE] <= high]
         super().__init__(fits, seed)
-        self._weights = {each.id: each.metadata[weight_field] if weight_field else 1 for each in self.problems}
         self._after, self._epochs = cooldown
         self.carried: list[str] = []  # drawn twice by one `take`
         self.equal: dict[str, list[float]] = {}  # accuracies since the last one of another kind, all 0 or all 1
@@ -96,9 +94,7 @@ class NaiveCurriculum(NaiveShuffled):
                 self.equal[name] = []
 
     def _is_sampled(self, name: str) -> bool:
-        drawn = int.from_bytes(_hash(f"{self.seed}/{self.epoch}/{name}/weight", 8), "big")
-        is_drawn = self._weights[name] >= 1 or drawn < self._weights[name] * 2**64
-        return self.resting.get(name, 0) <= self.epoch and is_drawn
+        return self.resting.get(name, 0) <= self.epoch
 
 
 class NaiveStream:

@@ -71,7 +71,7 @@ def naive_next_round(wanted: int, kept: int, played: int) -> int:
 
 
 def naive_shuffled_grades(grades: Sequence[Grade], step: int, config: TrainConfig) -> list[Grade]:
-    """Return the grades that the trajectories of a step learn from with `ablation.shuffle_rewards`, in their order.
+    """Return the grades that the trajectories of a step learn from with shuffled rewards, in their order.
 
     Turn rewards count at the end: the trajectory that earned them does not keep them.
     """
@@ -90,9 +90,9 @@ def _zero_variance(group: ScoredGroup) -> bool:
     return len(others) > 0 and all(reward == first for reward in others)
 
 
-def _accuracy_outside(group: ScoredGroup, low: float, high: float) -> bool:
+def _accuracy_outside(group: ScoredGroup, range: tuple[float, float]) -> bool:
     fraction = len([each for each in group.members if is_credited(each.grade)]) / len(group.members)
-    return fraction <= low or fraction >= high
+    return fraction <= range[0] or fraction >= range[1]
 
 
 def _undecided(group: ScoredGroup, above: float) -> bool:

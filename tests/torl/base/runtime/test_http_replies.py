@@ -32,7 +32,7 @@ PLAIN = {
 
 
 async def ask_judge(url: str) -> Any:
-    judge = JudgeClient(url, "model", lambda text: text, "NO_KEY", 60.0, 1)
+    judge = JudgeClient(url, "model", lambda text: text, 60.0, 1)
     await judge.start()
     try:
         return await judge.ask("?")

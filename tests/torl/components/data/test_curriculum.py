@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from random import Random
 
 import pytest
 from hypothesis import given
@@ -50,15 +49,6 @@ def test_a_window_keeps_the_pass_rates_in_it() -> None:
         CurriculumSampler(given_, 0, pass_rate_range=(0.4, 0.6))
 
 
-def test_a_weight_is_the_share_of_epochs_in_which_a_problem_is_met() -> None:
-    sampler = CurriculumSampler(prompts(4, weight=[1.0, 1.0, 0.25, 0.0]), 3, weight_field="weight")
-    met = Counter(name for _ in range(1000) for name in ids(sampler.take(1)))
-    epochs = sampler.epoch + 1
-    assert met["p0"] == pytest.approx(epochs, abs=1)
-    assert met["p2"] / epochs == pytest.approx(0.25, abs=0.06)
-    assert met["p3"] == 0
-
-
 def test_always_or_never_solved_problems_cool_down_and_return() -> None:
     sampler = CurriculumSampler(prompts(3), 0, cooldown=(2, 3))
     accuracies = {"p0": 1.0, "p1": 0.0, "p2": 0.5}
@@ -92,8 +82,7 @@ def test_a_step_is_never_short_though_all_rest() -> None:
 @given(st.integers(2, 12), st.integers(0, 99), st.lists(st.integers(1, 5), max_size=8), st.integers(0, 8))
 def test_resuming_is_exact(count: int, seed: int, takes: list[int], cut: int) -> None:
     def sampler() -> CurriculumSampler:
-        weights = [Random(number).random() for number in range(count)]
-        return CurriculumSampler(prompts(count, w=weights), seed, weight_field="w", cooldown=(1, 2))
+        return CurriculumSampler(prompts(count), seed, cooldown=(1, 2))
 
     def play(sampler: CurriculumSampler, takes: list[int]) -> list[list[str]]:
         steps = []

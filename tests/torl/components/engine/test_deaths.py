@@ -156,7 +156,7 @@ async def test_one_that_dies_too_often_ends_the_run() -> None:
     house.made[0].fail(EngineDiedError("killed\nits log"))
     await house.until(lambda: len(house.made) == 3 and house.engine.engines[0] is house.made[2])
     house.made[2].fail(EngineDiedError("killed again\nits log"))
-    with pytest.raises(EngineError, match=r"killed again \(after 1 restarts \(engine.max_restarts\)\)\nits log"):
+    with pytest.raises(EngineError, match=r"killed again \(after 1 restarts \(cluster.max_restarts\)\)\nits log"):
         await asyncio.wait_for(watch, 60)
     with pytest.raises(EngineError, match="killed again"):
         house.engine.check()

@@ -117,7 +117,7 @@ async def test_two_engines_sample_as_one_and_outlive_each_other(
         os.kill(engine.engines[1].processes[0].pid, signal.SIGKILL)
         with pytest.raises(
             EngineError,
-            match=r"was ended by SIGKILL \(after 1 restarts \(engine.max_restarts\)\)\nthe end of .*engine_1.log:\n",
+            match=r"was ended by SIGKILL \(after 1 restarts \(cluster.max_restarts\)\)\nthe end of .*engine_1.log:\n",
         ):
             await asyncio.wait_for(watch, 120)
         with pytest.raises(EngineError, match="was ended by SIGKILL"):

@@ -12,7 +12,6 @@ from torl.base.types import MalformedCall, ToolRequest
 from torl.components.formats import FORMATS
 from torl.components.formats.chat import ChatOptions
 from torl.components.formats.chat.chat_format import ChatFormat
-from torl.components.formats.chat.harmony import HarmonyOptions
 from torl.rollout.agents.messages import message_of, valid_calls
 
 SEVERAL = [family for family in FAMILIES if family != "harmony"]  # its call ends the turn
@@ -23,8 +22,7 @@ FIRST, SECOND = ToolRequest("python", {"code": "1"}), ToolRequest("python", {"co
 
 
 def form_of(family: str, prefix: str = "") -> ChatFormat:
-    kind = HarmonyOptions if family == "harmony" else ChatOptions
-    form = FORMATS[family](kind(generation_prefix=prefix))  # type: ignore[operator]
+    form = FORMATS[family](ChatOptions(generation_prefix=prefix))  # type: ignore[operator]
     assert isinstance(form, ChatFormat)
     return form
 

@@ -261,6 +261,14 @@ def test_unstarted_grader_raises_and_starts_only_once() -> None:
         grader.start()
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(1, 2), (23, 2), (64, 8)])
+def test_unset_number_of_processes_is_that_of_every_eighth_core(
+    cores: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert Grader(None)._workers == workers
+
+
 @pytest.mark.parametrize(("workers", "seconds"), [(0, 1.0), (1, 0.0)])
 def test_a_grader_needs_a_process_and_some_time(workers: int, seconds: float) -> None:
     with pytest.raises(ValueError, match="at least one worker and a timeout above 0"):

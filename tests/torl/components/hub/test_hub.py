@@ -103,14 +103,14 @@ async def test_run_lists_downloads_for_all_missing_files(repository: Repository)
 
 
 async def test_run_names_the_settings_of_all_missing_files(tmp_path: Path) -> None:
-    settings = {"model.path": "./absent", "data.train": "math500=absent.jsonl", "algorithm.kl.path": "./other"}
+    settings = {"model.path": "./absent", "data.train": "math500=absent.jsonl", "algorithm.kl.reference": "./other"}
     settings |= {"data.evaluation.absent": "absent.jsonl", "run.directory": str(tmp_path / "run")}
     config = load_config(TrainConfig, find_config("demo"), settings | {"algorithm.kl.coefficient": 0.1})
     with pytest.raises(DataError) as error, Console(io.StringIO()) as console:
         await train(config, console)
     assert [line.partition(" (")[0] for line in str(error.value).splitlines()] == [
         "model.path: ./absent: no such file",
-        "algorithm.kl.path: ./other: no such file",
+        "algorithm.kl.reference: ./other: no such file",
         "data.evaluation.absent: absent.jsonl: no such file",
         "data.train: absent.jsonl: no such file",
     ]

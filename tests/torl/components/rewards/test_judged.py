@@ -31,7 +31,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 def judged(server: JudgeServer, *, correct: float = 1.0, wrong: float = -1.0, **options: Any) -> dict[str, Any]:
     """The parts of a rubric in which a judge gives the same rewards as the rules."""
-    answer = {"name": "math", "correct": correct, "wrong": wrong, "grader_workers": 1, **options}
+    answer = {"name": "math", "correct": correct, "wrong": wrong, **options}
     return {"answer": answer, "judge": {"url": server.url, "model": "judge", "weight": correct - wrong}}
 
 
@@ -107,10 +107,7 @@ async def test_an_answer_cannot_leave_its_place_or_fill_the_prompt(server: Judge
 
 
 def judge_at(server: JudgeServer) -> JudgeReward:
-    options = JudgeOptions(
-        url=server.url, model="judge", api_key_env="NO_SUCH_KEY", timeout_seconds=5, max_concurrent=1
-    )
-    return JudgeReward(options)
+    return JudgeReward(JudgeOptions(url=server.url, model="judge", timeout_seconds=5, max_concurrent=1))
 
 
 async def test_a_judge_that_does_not_work_does_not_start(server: JudgeServer) -> None:

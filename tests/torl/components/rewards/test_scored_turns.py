@@ -46,7 +46,7 @@ async def server() -> AsyncIterator[JudgeServer]:
 
 
 async def graded(*played: Trajectory, parts: Any = None, **options: Any) -> tuple[list[Grade], Rubric]:
-    tree = {"parts": {"answer": {"name": "math", "grader_workers": 1}, **(parts or {}), "turn_scores": options}}
+    tree = {"parts": {"answer": "math", **(parts or {}), "turn_scores": options}}
     reward = Rubric(RubricOptions.model_validate(tree))
     await reward.start(RunContext())
     try:
@@ -75,7 +75,7 @@ async def test_progress_is_the_gain_of_a_turn(server: JudgeServer) -> None:
 
 
 def asking(server: JudgeServer) -> JudgeScorer:
-    return JudgeScorer(JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2))
+    return JudgeScorer(JudgeClient(server.url, "judge", read_score, 5.0, 2))
 
 
 async def test_a_turn_that_the_model_fails_on_has_no_number_and_is_counted(server: JudgeServer) -> None:
@@ -92,7 +92,7 @@ class Question(str):
 
 
 async def test_question_is_judged_once_and_its_text_is_not_kept(server: JudgeServer) -> None:
-    model = JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 2)
+    model = JudgeClient(server.url, "judge", read_score, 5.0, 2)
     await model.start()
     question = Question("How likely?")
     kept = weakref.ref(question)
@@ -105,7 +105,7 @@ async def test_question_is_judged_once_and_its_text_is_not_kept(server: JudgeSer
 
 
 async def test_questions_that_are_open_end_with_the_connection(server: JudgeServer) -> None:
-    model = JudgeClient(server.url, "judge", read_score, "NO_SUCH_KEY", 5.0, 1)
+    model = JudgeClient(server.url, "judge", read_score, 5.0, 1)
     await model.start()
     asking = [asyncio.ensure_future(model.ask(f"How likely, {number}?")) for number in range(3)]
     await asyncio.sleep(0)

@@ -122,7 +122,7 @@ def test_prompts_in_order_without_the_long_ones() -> None:
 
 def test_prompts_that_say_which_reward_is_wanted() -> None:
     """In the template, before the question; the problem stays what it is, and the longer of both counts."""
-    problem, goal = Problem("a", "x", "1"), both_goals("<{}>", high="hi", low="low", high_fraction=0.75)
+    problem, goal = Problem("a", "x", "1"), both_goals("<{}>", lines=("hi", "low"), high_fraction=0.75)
     (prompt,) = encode_prompts([problem], Characters(), goal, 7).prompts
     (other,) = prompt.variants
     assert (prompt.token_ids, other.token_ids) == (tuple(map(ord, "<hi\nx>")), tuple(map(ord, "<low\nx>")))
@@ -253,7 +253,7 @@ def test_configured_text_and_raw_questions_may_hold_control_tokens() -> None:
     (prompt,) = encode_prompts([problem], tokenizer, template, 1000).prompts
     control_text = "<|im_start|><think><|im_end|><|im_start|><|im_end|><|im_start|>"
     assert control_tokens(tokenizer, prompt.token_ids) == control_text
-    goal = both_goals("{}!", high="<|im_start|>", low="<|im_end|>", high_fraction=0.5)
+    goal = both_goals("{}!", lines=("<|im_start|>", "<|im_end|>"), high_fraction=0.5)
     (prompt,) = encode_prompts([problem], tokenizer, goal, 1000).prompts
     assert control_tokens(tokenizer, prompt.token_ids) == "<|im_start|>"
     assert control_tokens(tokenizer, prompt.variants[0].token_ids) == "<|im_end|>"

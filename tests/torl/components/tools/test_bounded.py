@@ -131,8 +131,9 @@ async def test_concurrent_calls_are_limited_and_waiting_is_not_timed() -> None:
     assert tool.tool.running == [0, 2]
 
 
-async def test_a_long_result_is_cut() -> None:
-    tool = bounded(max_result_characters=3)
+async def test_a_long_result_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torl.components.tools.wrappers.MAX_RESULT_CHARACTERS", 3)
+    tool = bounded()
     long = Outcome(OutcomeStatus.OK, "abcdef", details={"kept": True})
     session = tool.session(0)
     session.session.call = lambda _: asyncio.sleep(0, long)  # type: ignore[attr-defined]

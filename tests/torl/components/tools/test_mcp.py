@@ -62,9 +62,10 @@ async def test_a_servers_tools_have_its_schemas_and_its_answers() -> None:
         assert [text for _, text in many] == [str(number + 1) for number in range(50)]
 
 
-async def test_only_named_tools_of_a_server_are_known_before_its_start() -> None:
+async def test_only_named_tools_of_a_server_are_known_before_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prompts are made of it."""
-    section = {"mcp": SMALL, "env": ENVIRONMENT, "tools": ["add"], "max_result_characters": 1}
+    monkeypatch.setattr("torl.components.tools.wrappers.MAX_RESULT_CHARACTERS", 1)
+    section = {"mcp": SMALL, "env": ENVIRONMENT, "tools": ["add"]}
     tool = make_tool("small", RolloutConfig.model_validate({"tools": {"small": section}}).tools["small"])
     before = tool.provided_tools("small")
     assert list(before) == ["add"]
@@ -156,14 +157,14 @@ def test_missing_command_fails_before_anything_starts(mcp: str, message: str) ->
 async def test_a_secret_is_inherited_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KEY_OF_A_SERVER", "secret")
     monkeypatch.setenv("OTHER_KEY", "secret")
-    async with offered(SMALL, inherit_env=["KEY_OF_A_SERVER"]) as tools:
+    async with offered(SMALL, env=ENVIRONMENT | {"KEY_OF_A_SERVER": True}) as tools:
         _, number = await called(tools["process"])
         variables = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
     assert b"KEY_OF_A_SERVER=secret" in variables
     assert b"OTHER_KEY=secret" not in variables
     monkeypatch.delenv("KEY_OF_A_SERVER")
     with pytest.raises(ConfigError, match="inherits KEY_OF_A_SERVER, which is not set here"):
-        McpServer(McpOptions(mcp=SMALL, inherit_env=("KEY_OF_A_SERVER",)))
+        McpServer(McpOptions(mcp=SMALL, env={"KEY_OF_A_SERVER": True}))
 
 
 async def test_a_command_that_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

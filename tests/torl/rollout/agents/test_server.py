@@ -172,9 +172,9 @@ async def test_cancelled_request_leaves_its_message_to_the_next() -> None:
 
 
 async def test_an_episode_has_so_many_turns() -> None:
-    player = agent_player(MODEL, turns("Yes.<|im_end|>"), limits={"max_turns": 1})
+    player = agent_player(MODEL, turns("Yes.<|im_end|>"), max_turns=1)
     episode = begun(player)
     await ask(episode, [user("?")])
-    with pytest.raises(RequestError, match=r"the 1 turns that agent\.max_turns allows"):
+    with pytest.raises(RequestError, match=r"the 1 turns that rollout\.max_turns allows"):
         await ask(episode, [user("?")])
     episode.close()

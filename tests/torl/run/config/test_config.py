@@ -135,10 +135,10 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ("[learner]\noffload = 'parameters'", "offload = 'parameters' requires zero_stage = 3"),
         ("[learner]\nzero_stage = 0\noffload = 'optimizer'", "offload = 'optimizer' requires zero_stage = 1 or 2 or 3"),
         (
-            "[selection.groups.accuracy_outside]\nlow = 5\nhigh = 80",
-            "selection: groups.accuracy_outside: low and high must be two fractions between 0 and 1",
+            "[selection.groups.accuracy_outside]\nrange = [5, 80]",
+            "selection: groups.accuracy_outside: range must be two fractions between 0 and 1",
         ),
-        ("[algorithm]\nestimator = 'distillation'", "'distillation' requires kl.path or kl.prompt"),
+        ("[algorithm]\nestimator = 'distillation'", "'distillation' requires kl.reference or kl.prompt"),
         (
             "[algorithm]\nestimator = 'gdpo'\nkl = { target = 'reward', coefficient = 0.1 }",
             "'gdpo' does not count the KL penalty of kl.target = 'reward'",
@@ -230,12 +230,12 @@ def test_shipped_configs_are_valid(path: Path) -> None:
             "algorithm.kl.coeficient is unknown; did you mean algorithm.kl.coefficient?",
         ),
         (
-            "[selection.groups.hard]\nname = 'accuracy_outside'\nlow = 0.8\nhigh = 0.2",
-            "groups.hard: low and high must be two fractions between 0 and 1, the lower first",
+            "[selection.groups.hard]\nname = 'accuracy_outside'\nrange = [0.8, 0.2]",
+            "groups.hard: range must be two fractions between 0 and 1, the lower first",
         ),
         (
-            "[selection]\ndynamic_sampling = true",
-            "dynamic_sampling requires a filter in groups, such as zero_variance = {}; without one no group is dropped",
+            "[selection]\nmax_rounds = 4",
+            "max_rounds = 4 requires a filter in groups, such as zero_variance = {}; without one no group is dropped",
         ),
         (
             "[algorithm]\nestimator = 'gtpo'\n[selection]\ngroups.zero_variance = {}",
@@ -244,7 +244,7 @@ def test_shipped_configs_are_valid(path: Path) -> None:
         ),
         (
             "[algorithm.estimator]\nname = 'adatir'\nmax_calls = 4\n"
-            "[selection]\ndynamic_sampling = true\ngroups.equal.name = 'zero_variance'",
+            "[selection]\nmax_rounds = 2\ngroups.equal.name = 'zero_variance'",
             "selection.groups.equal drops groups of equal rewards, from which estimator 'adatir' learns, too",
         ),
         (
@@ -336,8 +336,8 @@ def test_mistakes_in_the_file_are_named(config_file: Path, text: str, message: s
         ),
         (["--reward.parts.other.weight", "2"], "--reward.parts.other.weight: no reward part is called 'other'"),
         (
-            ["--selection.groups.accuracy_outside", "{low = 0.9, high = 0.1}"],
-            "--selection.groups.accuracy_outside: groups.accuracy_outside: low and high must be two",
+            ["--selection.groups.accuracy_outside", "{range = [0.9, 0.1]}"],
+            "--selection.groups.accuracy_outside: groups.accuracy_outside: range must be two",
         ),
         (["--rollout.max_staleness", "1"], "--rollout.max_staleness: rollout.max_staleness requires"),
         (["--run.steps", "true"], "--run.steps must be a number, not a boolean, got True"),
@@ -592,7 +592,7 @@ def test_sections_of_training_are_passed_over(config_file: Path, config_class: t
     config_file.write_text(
         f"{MINIMAL}max_prompt_tokens = 77\n[learner]\nlearning_rate = 3.0\n[critic]\npath = 'x'\n"
         "[algorithm]\nestimator = 'ppo'\n[selection]\nmax_rounds = 3\n[checkpoint]\nkeep_last = 1\n"
-        "[ablation]\nshuffle_rewards = true\n[rollout]\nmax_tool_calls = 5\n"
+        "[ablation]\nshuffle = 'rewards'\n[rollout]\nmax_tool_calls = 5\n"
     )
     config = parse_command_line(config_class, "torl", "Play.", [str(config_file), *OWN[config_class]])
     assert (config.data.max_prompt_tokens, config.rollout.max_tool_calls) == (77, 5)

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from torl.base.errors import ConfigError
-from torl.components.rewards import MathOptions, RubricOptions
 from torl.run.config import PlacementConfig, TrainConfig
 from torl.run.config.loading import find_config, load_config, presets
 from torl.run.placement.assign import place
@@ -157,26 +156,14 @@ def test_gpus_are_not_requested_without_gpus() -> None:
         resolve(config(placement__gpus=8), CORES)
 
 
-def grader_workers(config: TrainConfig) -> int | None:
-    rubric = config.reward.options
-    assert isinstance(rubric, RubricOptions)
-    math = rubric.parts["answer"].options
-    assert isinstance(math, MathOptions)
-    return math.grader_workers
-
-
 def test_cpu_work_leaves_cores_to_gpu_processes() -> None:
     settled = resolve(config("torl_7b"), gpus(8))
     assert settled.config.rollout.tools["python"].options.workers == 64 - 16  # type: ignore[attr-defined]
-    assert grader_workers(settled.config) == 8
     assert settled.config.rollout.max_concurrent_episodes == 8 * 512
-    few = resolve(
-        config("torl_7b", reward__parts__answer__grader_workers=3, rollout__max_concurrent_episodes=9), gpus(1)
-    ).config
-    assert (grader_workers(few), few.rollout.max_concurrent_episodes) == (3, 9)
+    few = resolve(config("torl_7b", rollout__max_concurrent_episodes=9), gpus(1)).config
+    assert few.rollout.max_concurrent_episodes == 9
     own = resolve(config("demo"), CORES).config
     assert own.rollout.tools["python"].options.workers is None  # type: ignore[attr-defined]
-    assert grader_workers(own) == 2
 
 
 def test_an_engine_elsewhere_has_no_devices(tmp_path: Path) -> None:

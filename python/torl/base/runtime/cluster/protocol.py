@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from pydantic import field_validator
 
 from torl.base.errors import ActorDiedError
-from torl.base.options import ChosenFrom, NonNegativeInt, PositiveFloat, PositiveInt, Section
+from torl.base.options import ChosenFrom, NonNegativeInt, PositiveInt, Section
 
 Result = TypeVar("Result")
 
@@ -31,16 +31,14 @@ class ClusterConfig(Section):
     """The machines of a run. docs/clusters.md has the commands."""
 
     kind: str = "local"
-    """"local": processes on this machine. "ray": the nodes of a Ray cluster. Or package.module:Name."""
-    address: str = "auto"
-    """Address of the Ray cluster: "auto" for the cluster that this machine belongs to, "local" to start one on this
-    machine for this run only, or HOST:PORT of the head node."""
+    """"local": processes on this machine. "ray": the nodes of the Ray cluster that this machine belongs to, or of the
+    environment variable RAY_ADDRESS: HOST:PORT of another head node, or "local" to start a cluster on this machine for
+    this run only. Or package.module:Name."""
     nodes: PositiveInt | None = None
     """Number of nodes. Unset takes all nodes that have as many GPUs as the best node."""
-    startup_timeout_seconds: PositiveFloat = 300.0
-    """Timeout for the nodes to join and become free, in seconds."""
-    max_restarts: NonNegativeInt = 2
-    """Maximum number of automatic restarts from the latest checkpoint after a node with learner ranks is lost."""
+    max_restarts: NonNegativeInt = 3
+    """Maximum number of automatic restarts: of each engine, also on this machine alone, and of the run from its latest
+    checkpoint after a node with learner ranks is lost."""
 
     @field_validator("kind")
     @classmethod

@@ -15,7 +15,7 @@ from typing import Any
 from torl.base.errors import ActorDiedError, ClusterError, ConfigError, TorlError
 from torl.base.runtime.cluster.protocol import Cluster, ClusterConfig, Result
 from torl.base.runtime.cluster.ray_actor import ActorHost, RayActorHandle, Shipment
-from torl.base.runtime.cluster.ray_nodes import START_RAY_HINT, nodes_of, require_listener, reserve_nodes
+from torl.base.runtime.cluster.ray_nodes import START_RAY_HINT, nodes_of, ray_address, require_listener, reserve_nodes
 from torl.base.runtime.processes.children import first_line
 from torl.base.trust import require_trust
 
@@ -48,30 +48,29 @@ class RayCluster(Cluster):
 
     async def start(self) -> None:
         """Connect to Ray, or start it, and reserve the nodes."""
-        require_trust(self._config.address, "connected to")
+        require_trust(address := ray_address(), "connected to")
         ray = _import_ray()
         self._connected = not ray.is_initialized()  # false if the user's program has connected already
         if self._connected:
-            await require_listener(self._config.address)
-            self._connect(ray)
+            await require_listener(address)
+            self._connect(ray, address)
         self._group, bundles = await reserve_nodes(self._config)
         self._nodes, self._gpus = len(bundles), int(bundles[0].get("GPU", 0))
         self._is_this_machine = nodes_of(self._group) == [ray.get_runtime_context().get_node_id()]
 
-    def _connect(self, ray: Any) -> None:
+    def _connect(self, ray: Any, address: str) -> None:
         """Connect in this thread, which lives as long as the process: Ray's child processes exit with the thread."""
         # A cluster that torl starts sends no usage reports to Ray's makers.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         # Ray's default gives its processes and their children the lowest scheduling priority.
         os.environ.setdefault("RAY_worker_niceness", "0")
-        options = {"include_dashboard": False} if self._config.address == "local" else {}
+        options = {"include_dashboard": False} if address == "local" else {}
         on_signal = signal.getsignal(signal.SIGTERM)
         try:
-            ray.init(self._config.address, namespace="torl", log_to_driver=False, configure_logging=False, **options)
+            ray.init(address, namespace="torl", log_to_driver=False, configure_logging=False, **options)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ClusterError(
-                f"no Ray cluster could be reached at cluster.address = {self._config.address!r}: "
-                f"{first_line(error)}; {START_RAY_HINT}"
+                f"no Ray cluster could be reached at RAY_ADDRESS = {address!r}: {first_line(error)}; {START_RAY_HINT}"
             ) from error
         finally:
             if threading.current_thread() is threading.main_thread():  # there, Ray replaces the handler

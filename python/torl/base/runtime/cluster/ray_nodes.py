@@ -10,21 +10,23 @@ from torl.base.errors import ClusterError
 from torl.base.runtime.cluster.protocol import ClusterConfig
 
 _CONNECT_SECONDS = 10.0
+_STARTUP_TIMEOUT_SECONDS = 300.0  # for the nodes to join and become free
 _POLL_SECONDS = 1.0
 START_RAY_HINT = (
-    "start one with `ray start --head`, set RAY_AUTH_MODE=token if it requires a token, or set cluster.address to "
-    "'local'"
+    "start one with `ray start --head`, set RAY_AUTH_MODE=token if it requires a token, or set RAY_ADDRESS=local"
 )
 
 
+def ray_address() -> str:
+    """Return RAY_ADDRESS; "auto", which leaves the search for a cluster to Ray, if it is not set."""
+    return os.environ.get("RAY_ADDRESS", "auto")
+
+
 async def require_listener(address: str) -> None:
-    """Raise ClusterError if no process listens at an address. "auto" uses RAY_ADDRESS, or leaves the search to Ray.
+    """Raise ClusterError if no process listens at an address.
 
     Ray itself searches for over a minute, and then ends the process.
     """
-    setting = "cluster.address"
-    if address == "auto" and "RAY_ADDRESS" in os.environ:
-        setting, address = "RAY_ADDRESS", os.environ["RAY_ADDRESS"]
     if address in ("auto", "local"):
         return
     try:
@@ -33,17 +35,17 @@ async def require_listener(address: str) -> None:
     except ValueError:
         host = port = None
     if host is None or port is None:
-        raise ClusterError(f"{setting} = {address!r} is neither 'auto' nor 'local' nor HOST:PORT of a Ray head")
+        raise ClusterError(f"RAY_ADDRESS = {address!r} is neither 'auto' nor 'local' nor HOST:PORT of a Ray head")
     try:
         async with asyncio.timeout(_CONNECT_SECONDS):
             _, connection = await asyncio.open_connection(host, port)
     except TimeoutError:
         raise ClusterError(
-            f"{setting} = {address!r} did not respond within {_CONNECT_SECONDS:g} seconds; {START_RAY_HINT}"
+            f"RAY_ADDRESS = {address!r} did not respond within {_CONNECT_SECONDS:g} seconds; {START_RAY_HINT}"
         ) from None
     except OSError as error:
         raise ClusterError(
-            f"nothing listens at {setting} = {address!r} ({error.strerror or error}); {START_RAY_HINT}"
+            f"nothing listens at RAY_ADDRESS = {address!r} ({error.strerror or error}); {START_RAY_HINT}"
         ) from error
     connection.close()
 
@@ -60,7 +62,7 @@ async def reserve_nodes(config: ClusterConfig) -> tuple[Any, list[dict[str, floa
 
     reason = ""
     try:
-        async with asyncio.timeout(config.startup_timeout_seconds):
+        async with asyncio.timeout(_STARTUP_TIMEOUT_SECONDS):
             while True:
                 try:
                     bundles = bundles_for(ray.nodes(), config.nodes)
@@ -72,7 +74,7 @@ async def reserve_nodes(config: ClusterConfig) -> tuple[Any, list[dict[str, floa
                 if (group := await _reserve(bundles, config)) is not None:
                     return group, bundles
     except TimeoutError:
-        raise ClusterError(f"{reason} (cluster.startup_timeout_seconds = {config.startup_timeout_seconds:g})") from None
+        raise ClusterError(f"{reason} (torl waited {_STARTUP_TIMEOUT_SECONDS:g} s)") from None
 
 
 def nodes_of(group: Any) -> list[str]:

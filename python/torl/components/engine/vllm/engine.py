@@ -48,7 +48,7 @@ class VllmEngine(Engine):
             self._log_path = setup.log_path.with_stem(f"{setup.log_path.stem}_{number}")
         self._log_start = 0
         self._directory = EngineDirectory()
-        self._stall_watch = StallWatch(options.stall_timeout_seconds)
+        self._stall_watch = StallWatch(setup.stall_timeout_seconds)
         self._watchers: list[asyncio.Task[None]] = []
         self._stall: str | None = None
         self._listener = Listener(on_step=self._stall_watch.step)
@@ -258,7 +258,9 @@ class VllmEngine(Engine):
         if self._stall is None:
             status = next((core.exitcode for core in self._cores if core.exitcode), None)
             return EngineDiedError(f"the engine {'died' if status is None else describe_exit(status)}\n{log}")
-        return EngineHungError(f"the engine hung and was killed: {self._stall} (engine.stall_timeout_seconds)\n{log}")
+        return EngineHungError(
+            f"the engine hung and was killed: {self._stall} (half of rollout.stall_timeout_seconds)\n{log}"
+        )
 
     async def _raise_death_of_stopped(self, llm: Any) -> None:
         """Raise the death of a core that ends by a signal: it aborts its requests before it exits."""

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field
 
-from torl.base.options import NonNegativeInt, PositiveFloat, PositiveFraction, PositiveInt
+from torl.base.options import PositiveFloat, PositiveFraction, PositiveInt
 from torl.components.engine.memory import Bytes, EngineMemory
 from torl.components.engine.protocol import LocalEngineOptions
 from torl.components.hub.shape import ModelShape
@@ -131,8 +131,6 @@ _FEW_SEQUENCES: Final = 64
 class VllmOptions(LocalEngineOptions):
     """Options of the engine "vllm"."""
 
-    max_restarts: NonNegativeInt = 3
-    """Maximum number of restarts of a replica before the run stops."""
     gpu_memory_utilization: PositiveFraction = 0.85
     """Fraction of a GPU's memory that the engine may use. Ignored on a CPU."""
     cpu_kv_cache_gib: PositiveFloat = 1.0
@@ -142,9 +140,6 @@ class VllmOptions(LocalEngineOptions):
     on_weight_update: Literal["recompute", "keep", "drain"] = "recompute"
     """Handling of in-flight turns on a weight update: recompute the prefix, keep the stale KV cache (cheaper, but
     log-probabilities are inexact), or drain the turns first."""
-    stall_timeout_seconds: PositiveFloat = 900.0
-    """Timeout without a new token while requests are pending, after which the engine counts as hung. A warning is
-    logged after a fifth of it."""
     arguments: dict[str, Any] = Field(default_factory=dict)
     """Other engine arguments of vLLM (fields of its `AsyncEngineArgs`), by name: { enforce_eager = true } starts faster
     and makes slower steps, as always on a CPU."""

@@ -145,6 +145,8 @@ class StallWatch:
             self._stalled_seconds += interval
             stall = f"no token came for {self._stalled_seconds:.0f} s although {work}"
             if before < self._timeout / _WARNING_FRACTION <= self._stalled_seconds:
-                _logger.warning("%s; the engine is stopped after %g s (stall_timeout_seconds)", stall, self._timeout)
+                _logger.warning(
+                    "%s; the engine is stopped after %g s (half of rollout.stall_timeout_seconds)", stall, self._timeout
+                )
             if self._stalled_seconds >= self._timeout:
                 return stall

@@ -38,7 +38,7 @@ class VllmReplicas(Replicas):
         super().__init__(
             functools.partial(_make_engine, setup, options),
             options.engines,
-            max_restarts=options.max_restarts,
+            max_restarts=setup.max_restarts,
             policy_version=setup.policy_version,
             shares_devices=bool(options.sleep_while_learning),
             load_weights=setup.load_weights,

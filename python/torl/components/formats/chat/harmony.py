@@ -1,6 +1,5 @@
 """The chat format of gpt-oss: Harmony."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -9,7 +8,7 @@ from typing import ClassVar
 from torl.base.types import MalformedCall, Markup
 from torl.components.formats.blocks import PYTHON, run_block
 from torl.components.formats.chat.calls import INVALID_CALL, ChatCall, ChatMessage, json_end, make_call
-from torl.components.formats.chat.chat_format import ChatFormat, ChatOptions
+from torl.components.formats.chat.chat_format import ChatFormat
 
 _START, _MESSAGE, _CALL = "<|start|>", "<|message|>", "<|call|>"
 _HEADER_END = re.compile(r"<\|(?:message|start)\|>|<\|call\|>\Z|\Z")
@@ -20,18 +19,12 @@ _RECIPIENT = re.compile(r"\bto=([^\s<]+)")
 _NAMESPACE = "functions."
 
 
-class HarmonyOptions(ChatOptions):
-    """Options of the format "harmony"."""
-
-    quoted: bool = False
-    """Write results as JSON strings, as the template on the Hugging Face Hub does; OpenAI's own library does not."""
-
-
 class HarmonyFormat(ChatFormat):
     """gpt-oss' calls: a turn is a row of messages; one to a tool that <|call|> ends is a call, and ends the turn.
 
     A message `to=functions.NAME` has JSON arguments, one `to=python` is code. Thinking is in messages of the channel
-    "analysis". The result is a message of the tool to the assistant, as OpenAI's library openai-harmony writes it.
+    "analysis". The result is a message of the tool to the assistant, as OpenAI's library openai-harmony writes it; the
+    template on the Hugging Face Hub writes it as a JSON string.
     """
 
     name: ClassVar[str] = "harmony"
@@ -40,11 +33,6 @@ class HarmonyFormat(ChatFormat):
     visible_tokens = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>")
     header = "<|start|>assistant"
     tool_names = r"[^\s<]+"
-
-    def __init__(self, options: HarmonyOptions | None = None) -> None:
-        options = options or HarmonyOptions()
-        super().__init__(options)
-        self._quoted = options.quoted
 
     @property
     def message_end(self) -> str:
@@ -85,7 +73,7 @@ class HarmonyFormat(ChatFormat):
         for call, content in zip(calls, contents, strict=True):
             sender = call.name or "functions.unknown"
             parts += [Markup("<|start|>"), f"{sender} to=assistant", Markup("<|channel|>commentary<|message|>")]
-            parts += [json.dumps(content, ensure_ascii=False) if self._quoted else content, Markup("<|end|>")]
+            parts += [content, Markup("<|end|>")]
         return parts
 
     def render_user(self, content: str) -> list[str | Markup]:
