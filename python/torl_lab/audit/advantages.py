@@ -4,41 +4,33 @@ import statistics
 from collections.abc import Sequence
 
 from torl.components.algorithms.requirements import requirements_of
-from torl.run.config import AlgorithmConfig, TrainConfig
+from torl.run.config import AlgorithmConfig
 from torl.run.records.rows import TrajectoryRecord
 from torl_lab.audit.again import estimate_again, kl_again
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check, place_of
 from torl_lab.audit.naive.estimators import BatchRewards, Numbers, naive_advantages
 from torl_lab.audit.naive.learner import NAIVE_KL, naive_kl
-from torl_lab.audit.naive.masks import any_mask, naive_masks
 
 _TOLERANCE = 2e-5  # for float32 numbers divided by a deviation that may be small
 
 
-def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: TrainConfig) -> None:
-    """Recompute the advantages of a step's batch and compare them, per token if the records contain them per token.
-
-    Args:
-        check: Result that the comparisons are counted in.
-        records: Records of a step, with the grades that it learns from (`trained_records`).
-        config: Configuration of the run.
-    """
-    algorithm = config.algorithm
-    episodes = [record for record in records if record.advantage is not None]
-    batch = [each for record in episodes for each in record.episode_trajectories]
-    hidden = any_mask(naive_masks(batch, config.selection), len(batch))
-    masked = frozenset(index for index, is_masked in enumerate(hidden) if is_masked)
-    uncounted = frozenset[int]() if config.selection.mask_after_advantages else masked
+def check_advantages(check: Check, batch: LearnedBatch) -> None:
+    """Recompute the advantages of a step's batch and compare them, per token if the records contain them per token."""
+    algorithm, episodes = batch.config.algorithm, batch.episodes
+    masked = frozenset(index for index, is_masked in enumerate(batch.masked) if is_masked)
+    uncounted = frozenset[int]() if batch.config.selection.mask_after_advantages else masked
     rewards = _batch_rewards(episodes, uncounted, algorithm)
     per_episode = naive_advantages(algorithm, rewards)
     if per_episode is None:
         check.note = f"{algorithm.estimator.name} has no second implementation: compared with a second call"
         per_episode = estimate_again(episodes, uncounted, rewards, algorithm)
     following = iter([number for numbers in per_episode for number in numbers])
-    expected = [[next(following) for _ in range(_loss_tokens(index, batch, uncounted))] for index in range(len(batch))]
-    expected = [[] if index in masked else recomputed for index, recomputed in enumerate(expected)]
     inputs = _recorded_inputs(algorithm)
-    for index, (record, recomputed) in enumerate(zip(batch, expected, strict=True)):
+    for index, record in enumerate(batch.trajectories):
+        counted = 0 if index in uncounted else int(record.trajectory.loss_mask_T.sum())
+        recomputed = [next(following) for _ in range(counted)]
+        recomputed = [] if index in masked else recomputed
         assert record.advantage is not None
         found = record.token_arrays.keys() - {"advantages", "token_rewards"}
         if found != inputs:
@@ -59,11 +51,6 @@ def _recorded_inputs(algorithm: AlgorithmConfig) -> set[str]:
     if algorithm.needs_critic:
         inputs.add("values")
     return inputs | {"ref_logprobs"} if algorithm.keeps_reference else inputs
-
-
-def _loss_tokens(index: int, batch: Sequence[TrajectoryRecord], masked: frozenset[int]) -> int:
-    """Return the number of tokens of a trajectory with a loss."""
-    return 0 if index in masked else int(batch[index].trajectory.loss_mask_T.sum())
 
 
 def _batch_rewards(

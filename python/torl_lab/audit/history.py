@@ -10,7 +10,6 @@ from typing import Any
 from torl.base.errors import RecordError
 from torl.learner.checkpoint.directory import MANIFEST, checkpoint_path, checkpoint_steps
 from torl.run.config import EvaluationConfig, FinetuneConfig, LearningConfig, TrainConfig
-from torl.run.records import metric_names as names
 from torl.run.records.files import (
     CONFIG_FILE,
     METRICS_FILE,
@@ -29,12 +28,6 @@ from torl.run.records.rows import TrajectoryRecord, encode_trajectory
 from torl.run.records.run_directory import earlier_file, read_configs
 from torl_lab.audit.checks import Check
 from torl_lab.audit.metric_rows import MetricRows
-
-_DROPPED = (
-    names.SELECTION_FAILED,
-    names.SELECTION_SMALL,
-    names.SELECTION_SURPLUS,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +162,10 @@ class RunHistory:
         later = max(checkpoint_steps(self.directory), default=0) > max(self.checkpoints, default=0)
         return later and not (checkpoint_path(self.directory, step) / MANIFEST).exists()
 
+    def may_lack_numbers(self, step: int) -> bool:
+        """Whether the run has stopped before it wrote the learner's numbers of the tokens of a step."""
+        return not token_file(self.directory, step).exists() and self.may_lack_row(step)
+
     def may_lack_row(self, step: int) -> bool:
         """Whether the run may have stopped between writing the trajectories and the metrics of a step."""
         return step == self.steps - 1 and not self.finished
@@ -219,9 +216,3 @@ def _row_mismatch(row: Mapping[str, Any], encoded: Mapping[str, Any]) -> str | N
             expected, found = (f"{each[key]!r:.60}" if key in each else "no value" for each in (encoded, row))
             return f"{key}: expected {expected}, found {found}"
     return None
-
-
-def groups_of_row(row: Mapping[str, Any]) -> int:
-    """Return the number of groups of a step according to its metrics."""
-    filtered = (name for name in row if name in names.dropped_groups)
-    return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED, *filtered)))

@@ -5,18 +5,15 @@ tokens of an optimizer step, and then over the optimizer steps.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from torl.base.types import UpdateNumbers
-from torl.run.config import TrainConfig
 from torl.run.records import metric_names as names
-from torl.run.records.tokens import TokenKey
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
-from torl_lab.audit.learning import LearnedBatch
 from torl_lab.audit.naive.learner import is_clipping_loss
 
 Numbers = npt.NDArray[np.float64]
@@ -26,36 +23,20 @@ _ABSOLUTE: Final = 1e-6
 _MIN_RATE: Final = 1e-7  # above it, AdamW changes some weight in float32
 
 
-def check_learner_numbers(
-    check: Check,
-    row: Mapping[str, Any],
-    batch: LearnedBatch,
-    numbers: Mapping[TokenKey, UpdateNumbers],
-    step: int,
-    config: TrainConfig,
-) -> None:
-    """Check the metrics of a step that the recorded numbers of tokens bound.
-
-    Args:
-        check: Result that the comparisons are counted in.
-        row: Row of metrics of the step.
-        batch: Batch of the step.
-        numbers: The learner's numbers of tokens.
-        step: Step.
-        config: Configuration of the step.
-    """
-    parts = batch.parts(step, config)
-    if not parts:
+def check_learner_numbers(check: Check, row: Mapping[str, Any], batch: LearnedBatch) -> None:
+    """Check the metrics in a step's row that the recorded numbers of tokens bound."""
+    if not batch.parts:
         return
-    bounds = _Bounds(check, f"step {step}", row, batch, _weights(batch, parts))
+    config, bounds = batch.config, _Bounds(check, row, batch)
+    numbers = batch.numbers
     recorded = {index: numbers[key].arrays for index, key in enumerate(batch.keys) if key in numbers}
     gaps, own_gaps = {}, {}
     for index, arrays in recorded.items():
-        trajectory = batch.records[index].trajectory
+        trajectory = batch.trajectories[index].trajectory
         mask_T = trajectory.loss_mask_T
         gap = arrays.get("old_logprobs", arrays["learner_logprobs"]).astype(np.float64)
         gaps[index] = np.abs(gap - trajectory.rollout_logprobs_T[mask_T])
-        own_gaps[index] = gaps[index] * (trajectory.policy_versions_T[mask_T] == step)
+        own_gaps[index] = gaps[index] * (trajectory.policy_versions_T[mask_T] == batch.step)
     highest = bounds.check_maximum(names.LOGPROB_GAP_MAX, names.LOGPROB_GAP_MEAN, gaps)
     bounds.check_mean(names.LOGPROB_GAP_MEAN, gaps, highest)
     own = float(row.get(names.ON_POLICY_FRACTION) or 0.0)
@@ -71,38 +52,26 @@ def check_learner_numbers(
         weights = _arrays(recorded, "importance_weights")
         bounds.check_mean(names.IMPORTANCE_WEIGHT, weights, math.inf)
         bounds.check_mean(names.IMPORTANCE_MASKED, {index: each == 0.0 for index, each in weights.items()}, 1.0)
-    _check_changed_weights(bounds, row, config)
+    # A step of AdamW changes weights in float32 unless its rate is tiny or its gradient 0.
+    rate, norm = (bounds.value(name) for name in (names.LEARNING_RATE, names.GRADIENT_NORM))
+    moves = config.learner.dtype == "float32" and rate > _MIN_RATE and norm > 0
+    bounds.check(names.CHANGED_WEIGHTS, math.nextafter(0.0, 1.0) if moves else 0.0, 1.0, exact=True)
 
 
 def _arrays(recorded: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, Numbers]:
     return {index: arrays[name].astype(np.float64) for index, arrays in recorded.items()}
 
 
-def _weights(batch: LearnedBatch, parts: Sequence[Sequence[int]]) -> dict[int, float]:
-    """Return the weight of a token of each trajectory in the metrics of a step."""
-    weights = dict.fromkeys(sorted(batch.learned), 0.0)
-    for part in parts:
-        tokens = max(1, sum(batch.tokens[index] for index in part))
-        for index in part:
-            weights[index] += 1 / tokens / len(parts)
-    return weights
-
-
-def _check_changed_weights(bounds: "_Bounds", row: Mapping[str, Any], config: TrainConfig) -> None:
-    """A step of AdamW changes weights in float32 unless its rate is tiny or its gradient 0."""
-    rate, norm = (bounds.value(name) for name in (names.LEARNING_RATE, names.GRADIENT_NORM))
-    moves = config.learner.dtype == "float32" and rate > _MIN_RATE and norm > 0
-    lowest = math.nextafter(0.0, 1.0) if moves else 0.0
-    bounds.check(names.CHANGED_WEIGHTS, lowest, 1.0, exact=True)
-
-
 class _Bounds:
     """Counts comparisons of metrics with bounds."""
 
-    def __init__(
-        self, check: Check, place: str, row: Mapping[str, Any], batch: LearnedBatch, weights: Mapping[int, float]
-    ) -> None:
-        self._check, self._place, self._row, self._batch, self._weights = check, place, row, batch, weights
+    def __init__(self, check: Check, row: Mapping[str, Any], batch: LearnedBatch) -> None:
+        self._check, self._row, self._batch = check, row, batch
+        self._weights = dict.fromkeys(sorted(batch.learned), 0.0)  # of a token of each trajectory in the metrics
+        for part in batch.parts:
+            tokens = max(1, sum(batch.tokens[index] for index in part))
+            for index in part:
+                self._weights[index] += 1 / tokens / len(batch.parts)
 
     def value(self, name: str) -> float:
         """Return a metric; NaN if it is missing or no number."""
@@ -114,7 +83,7 @@ class _Bounds:
         found = self.value(name)
         slack = 0.0 if exact else _ABSOLUTE + _RELATIVE * abs(found)
         right = low - slack <= found <= high + slack
-        self._check.add(right, f"{self._place}, {name}: expected {low:.6g} to {high:.6g}, found {found:.6g}")
+        self._check.add(right, f"step {self._batch.step}, {name}: expected {low:.6g} to {high:.6g}, found {found:.6g}")
 
     def check_mean(
         self,

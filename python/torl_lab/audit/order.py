@@ -6,6 +6,7 @@ that is not torl's.
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -14,11 +15,11 @@ from torl.components.data import PromptSampler, Sampler, StreamSampler
 from torl.components.text.prompts import PromptStream
 from torl.run.config import RolloutConfig, TrainConfig
 from torl.run.records.rows import TrajectoryRecord
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check, order_mismatch
-from torl_lab.audit.groups import Groups, trained_groups
 from torl_lab.audit.naive.components import location_of
 from torl_lab.audit.naive.samplers import NAIVE_SAMPLERS, NaiveStream
-from torl_lab.audit.naive.selection import naive_next_round, naive_selection
+from torl_lab.audit.naive.selection import naive_next_round
 
 _SOURCE = "the sampler (data.sampler, run.seed)"
 _IGNORE_ACCURACIES = (PromptSampler.record_accuracies, StreamSampler.record_accuracies)
@@ -90,27 +91,24 @@ class ProblemOrder:
         self._sampler = self._naive = None
         self._check.add_note(f"the order of problems was not checked: {reason}")
 
-    def check_step(
-        self, step: int, groups: Groups, config: TrainConfig, *, failed: int, source_has_changed: Callable[[], bool]
-    ) -> None:
+    def check_step(self, batch: LearnedBatch, *, failed: int, source_has_changed: Callable[[], bool]) -> None:
         """Draw the problems of a step again and compare.
 
         Args:
-            step: Number of the step.
-            groups: Groups of the step. Empty if they cannot be read.
-            config: Configuration of the step.
+            batch: Records of the step, empty if they cannot be read.
             failed: Number of failed episodes, for which whole groups may be missing.
             source_has_changed: Whether the problem source has changed since the run, called before a mismatch.
         """
-        found = [members[0].trajectory.prompt.problem.id for members in groups.values()]
-        if found and not failed and not config.selection.dynamic_sampling:
+        step, is_dynamic = batch.step, batch.config.selection.dynamic_sampling
+        found = [members[0].trajectory.prompt.problem.id for members in batch.groups.values()]
+        if found and not failed and not is_dynamic:
             self.problems[step] = found
         if self._sampler is None:
             return
-        if config.selection.dynamic_sampling and (failed or not found):
+        if is_dynamic and (failed or not found):
             self.drop(f"the rounds of step {step} are unknown")
             return
-        expected = self._draw(self._sampler, step, groups, config)
+        expected = self._draw(self._sampler, batch)
         if failed:
             expected = [name for name in expected if name in found]
         if found and found != expected and source_has_changed():
@@ -120,10 +118,10 @@ class ProblemOrder:
         if found:
             self._check.add(found == expected, f"step {step}: {order_mismatch(expected, found, _SOURCE)}")
 
-    def _draw(self, sampler: Sampler, step: int, groups: Groups, config: TrainConfig) -> list[str]:
+    def _draw(self, sampler: Sampler, batch: LearnedBatch) -> list[str]:
         """Return the ids of a step's problems in the order in which it plays them."""
-        wanted = config.rollout.prompts_per_step
-        by_id = {members[0].trajectory.prompt.problem.id: members for members in groups.values()}
+        config, wanted = batch.config, batch.config.rollout.prompts_per_step
+        by_id = {members[0].trajectory.prompt.problem.id: members for members in batch.groups.values()}
         names: dict[str, Sequence[TrajectoryRecord] | None] = {}
         count, rounds = wanted, 0
         while True:
@@ -141,7 +139,7 @@ class ProblemOrder:
             rounds += 1
             if not config.selection.dynamic_sampling or None in new.values():
                 return list(names)
-            chosen = naive_selection(trained_groups([each for each in names.values() if each], config), config)
+            chosen = replace(batch, records=[each for records in names.values() for each in records or ()]).selection
             if not chosen.missing or rounds == config.selection.max_rounds or len(names) == len(sampler):
                 return list(names)
             count = min(naive_next_round(wanted, chosen.kept, len(names)), len(sampler))

@@ -36,11 +36,6 @@ def naive_masks(batch: Sequence[TrajectoryRecord], config: SelectionConfig) -> d
     return found
 
 
-def any_mask(masks: Mapping[str, Sequence[bool]], count: int) -> list[bool]:
-    """Return whether some mask masks each of `count` trajectories."""
-    return [any(mask[index] for mask in masks.values()) for index in range(count)]
-
-
 def _sample(record: TrajectoryRecord) -> TrainingSample:
     """Return the sample of a record's response. The reference logprobs of a trajectory that was masked are zeros."""
     trajectory = record.trajectory

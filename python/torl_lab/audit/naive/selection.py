@@ -23,7 +23,7 @@ class NaiveSelection:
         batch: Groups to train on, with the members that are kept.
         kept: Number of groups that may be trained on.
         missing: Number of groups that dynamic sampling lacks.
-        counts: Metrics of the selection.
+        counts: Metrics of the selection, without the number of rounds.
     """
 
     batch: Sequence[ScoredGroup]
@@ -55,6 +55,7 @@ def naive_selection(groups: Sequence[ScoredGroup], config: TrainConfig) -> Naive
     missing = max(0, wanted - len(remaining)) if settings.dynamic_sampling else 0
     counts[names.SELECTION_SURPLUS] = max(0, len(remaining) - wanted)
     counts[names.SELECTION_MISSING] = missing
+    counts[names.TRAINED_GROUPS] = len(remaining[:wanted])
     return NaiveSelection(remaining[:wanted], len(remaining), missing, counts)
 
 
