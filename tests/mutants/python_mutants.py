@@ -115,7 +115,6 @@ _CONFIG = "torl/run/config/test_config.py"
 _CHECKS = "lab/audit/test_checks.py"
 _FORMULAS = "lab/audit/test_formulas.py"
 _AUDIT_TOKENS = "lab/audit/test_tokens.py"
-_NAIVE = "lab/audit/test_naive.py"
 _PLANTED = "lab/audit/test_planted_formulas.py"
 _EXPANSION = "torl/base/test_expansion.py"
 _AUDIT_RECORDS = "lab/audit/test_records.py"
@@ -1251,19 +1250,19 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/tokens.py", "rollout_logprobs_T <= MAX_LOGPROB", "rollout_logprobs_T <= 1", _AUDIT_TOKENS),
     ("torl_lab/audit/history.py", "exists() and self.may_lack_row(step)", "exists()", _AUDIT_UPDATES),
     (
-        "torl_lab/audit/learner_numbers.py",
+        "torl_lab/audit/learning.py",
         "above = rest * ceiling if rest else 0.0",
         "above = math.inf",
         _AUDIT_UPDATES,
     ),
     (
-        "torl_lab/audit/learner_numbers.py",
+        "torl_lab/audit/learning.py",
         "nextafter(0.0, 1.0) if moves",
         "nextafter(0.0, 1.0) * 0 if moves",
         _AUDIT_UPDATES,
     ),
-    ("torl_lab/audit/order.py", " and not source_has_changed():", " and False:", _AUDIT_ORDER),
-    ("torl_lab/audit/order.py", "if not isinstance(error, NotTrustedError) and", "if", _AUDIT_ORDER),
+    ("torl_lab/audit/problem_sets.py", " and not source_has_changed():", " and False:", _AUDIT_ORDER),
+    ("torl_lab/audit/problem_sets.py", "if not isinstance(error, NotTrustedError) and", "if", _AUDIT_ORDER),
     ("torl/run/records/receipt.py", 'if line["event"] == "row" and line["step"] < step]', "]", _RESUMED),
     ("torl/training/startup.py", "if lost_rows:", "if False:", _RESUMED),
     ("torl/training/startup.py", "if missing:", "if False:", _RESUMED),
@@ -1300,11 +1299,21 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/history.py", "if (key in row, row.get(key)) !=", "if False and () !=", _AUDIT_RECORDS),
     ("torl_lab/audit/metric_rows.py", "len(kinds) == 1 and others == allowed[kinds[0]]", "kinds", _AUDIT_RECORDS),
     ("torl_lab/audit/history.py", "if path not in known:", "if False:", _AUDIT_RECORDS),
-    ("torl_lab/audit/order.py", "if found and found != expected and source_has_changed():", "if False:", _AUDIT_ORDER),
-    ("torl_lab/audit/order.py", "each.record_accuracies(accuracies)", "pass", _AUDIT_ORDER),
-    ("torl_lab/audit/order.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
-    ("torl_lab/audit/order.py", "and before.max_staleness and", "and", _AUDIT_ORDER),
-    ("torl_lab/audit/order.py", "before.prompts_per_step != config.rollout.prompts_per_step or ", "", _AUDIT_ORDER),
+    (
+        "torl_lab/audit/problem_sets.py",
+        "if found and found != expected and source_has_changed():",
+        "if False:",
+        _AUDIT_ORDER,
+    ),
+    ("torl_lab/audit/problem_sets.py", "each.record_accuracies(accuracies)", "pass", _AUDIT_ORDER),
+    ("torl_lab/audit/problem_sets.py", "if config.rollout.max_staleness and (", "if False and (", _AUDIT_ORDER),
+    ("torl_lab/audit/problem_sets.py", "and before.max_staleness and", "and", _AUDIT_ORDER),
+    (
+        "torl_lab/audit/problem_sets.py",
+        "before.prompts_per_step != config.rollout.prompts_per_step or ",
+        "",
+        _AUDIT_ORDER,
+    ),
     (
         "torl_lab/audit/checkpoints.py",
         "positions = step + _steps_ahead",
@@ -1326,12 +1335,12 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/tokens.py", "if one.blocks != replayed.blocks:", "if False:", _AUDIT_TOKENS),
     ("torl_lab/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
     (
-        "torl_lab/audit/naive/components.py",
+        "torl_lab/audit/naive/__init__.py",
         "choice.bind() if formula is None else",
         "choice.bind() if choice else",
         f"{_PLANTED} -k masked",
     ),
-    ("torl_lab/audit/naive/samplers.py", "repeated + [name", "[name", _NAIVE),
+    ("torl_lab/audit/naive/samplers.py", "repeated + [name", "[name", _FORMULAS),
     ("torl_lab/audit/naive/selection.py", "right.sort(key=_defects)", "right.reverse()", f"{_PLANTED} -k selected"),
     # --- the viewer
     ("torl/run/records/rows.py", "return check_row(parse_json(text), kind)", "raise", _VIEW_INDEX),

@@ -11,7 +11,7 @@ from torl.run.records import metric_names as names
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.tokens import TokenKey, keyed
 from torl_lab.audit.checks import Check, group_members
-from torl_lab.audit.naive.batches import naive_imitated, naive_mini_batches
+from torl_lab.audit.naive.learner import naive_imitated, naive_mini_batches
 from torl_lab.audit.naive.masks import naive_masks
 from torl_lab.audit.naive.selection import NaiveSelection, naive_selection, naive_shuffled_grades
 
@@ -21,7 +21,7 @@ Groups = Mapping[str, Sequence[TrajectoryRecord]]
 
 @dataclass(frozen=True)
 class LearnedBatch:
-    """What a step learns from, as far as its records say.
+    """The records that a step learns from, and what follows from them.
 
     Each part is derived when a check first needs it, and then kept. Places are those of the trajectories of the batch,
     branches included, in the order of the records.
@@ -146,15 +146,9 @@ def _has_advantage(record: TrajectoryRecord) -> bool:
 
 
 def check_groups(check: Check, groups: Groups, *, step: int, batch_id: int | str, samples: int, failed: int) -> None:
-    """Check the names and the samples of groups.
+    """Check the names and the samples of groups, of which failed episodes are missing.
 
-    Args:
-        check: Result that the groups are counted in.
-        groups: Groups of a file.
-        step: Step of the file.
-        batch_id: First part of the groups' names: the step, or the name of an evaluation.
-        samples: Number of trajectories per prompt.
-        failed: Number of failed episodes, which are missing from their groups.
+    `batch_id` is the first part of the groups' names: the step, or the name of an evaluation.
     """
     whole = list(range(samples))
     for name, members in groups.items():

@@ -23,15 +23,7 @@ def check_losses(
     batches: Mapping[int, Sequence[Example]],
     validation: Mapping[int, Sequence[Example]],
 ) -> None:
-    """Compare losses with plain transformers in float32, where the weights before the update exist.
-
-    Args:
-        check: Result that the losses are counted in.
-        history: History of the run.
-        config: Configuration of the steps.
-        batches: Examples of each step.
-        validation: Validation examples by the number of steps before each evaluation.
-    """
+    """Compare losses of steps and validations with plain transformers, where the weights before them exist."""
     versions = [step for step in sorted({*batches, *validation}) if has_weights(history.directory, step)]
     policies = PolicyVersions(history.directory, config) if versions else None
     for version in versions:
@@ -55,13 +47,7 @@ _PLACES, _NAMES = ("loss of step {}", "validation loss after step {}"), (names.L
 
 
 def mean_loss(policy: Any, samples: Sequence[TrainingSample], *, observations: bool = True) -> float:
-    """Return the loss of samples by torch's cross-entropy, one sample at a time.
-
-    Args:
-        policy: Model of transformers, in float32.
-        samples: Samples of examples.
-        observations: Whether to add the loss of observed tokens.
-    """
+    """Return the loss of samples by torch's cross-entropy, one at a time, with or without that of observed tokens."""
     import torch
 
     parts: list[list[float]] = [[], []]

@@ -69,7 +69,7 @@ class RunHistory:
         """
         configs = read_configs(directory)
         is_written = is_locked(directory)
-        receipt = _receipt(directory)
+        receipt = receipt_lines(directory)
         settings = sorted(directory.glob(CONFIGS))
         begins = receipt[-1]["step"] if receipt and receipt[-1]["event"] == "start" else sys.maxsize
         if begins < sys.maxsize and receipt[-1].get("replaces") == file_entry(directory / CONFIG_FILE):
@@ -103,13 +103,9 @@ class RunHistory:
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
 
     def source_of(self, config: LearningConfig, name: str) -> Mapping[str, Any] | None:
-        """Return the hash of the rows that the last start with a configuration had read (`SourceDigest.entry`).
+        """Return the hash of a source's rows that the last start with a configuration had read (`SourceDigest.entry`).
 
         None if the start was with an earlier version, which did not record it.
-
-        Args:
-            config: One of `configs`.
-            name: Setting of the source.
         """
         place = next(number for number, (_, each) in enumerate(self.configs) if each is config)
         starts = [line for line in self.receipt if line["event"] == "start" and earlier_configs(line) <= place]
@@ -177,7 +173,8 @@ def evaluation_plays(name: str, settings: EvaluationConfig) -> dict[str, tuple[s
     return plays | ({f"{name}.greedy" if plays else name: ("greedy", 1)} if settings.greedy else {})
 
 
-def _receipt(directory: Path) -> list[dict[str, Any]]:
+def receipt_lines(directory: Path) -> list[dict[str, Any]]:
+    """Return the lines of a receipt; an empty list if it cannot be read, which is a mismatch of its check."""
     try:
         return read_receipt(directory)
     except RecordError:
@@ -189,11 +186,6 @@ def read_file(path: Path, files: Check, expected: str) -> list[TrajectoryRecord]
 
     A row that differs from the row that its record would be written as is a mismatch, too: a value that follows from
     others, such as the sampled text, has changed, or a key is unknown.
-
-    Args:
-        path: Path of the file.
-        files: Check that counts files.
-        expected: Number of trajectories that the file should contain, as text.
     """
     if not os.path.lexists(path):
         files.add(False, f"{path.name}: expected {expected}, found no file")

@@ -12,8 +12,7 @@ from torl.run.records.files import SUMMARY_FILE
 from torl.run.records.reading import read_metrics
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.naive.dynamics import naive_dynamics, naive_greedy, naive_kinds, naive_staleness
-from torl_lab.audit.naive.records import naive_summary
+from torl_lab.audit.naive.dynamics import naive_dynamics, naive_greedy, naive_kinds, naive_staleness, naive_summary
 from torl_lab.audit.naive.responses import responses_of
 from torl_lab.audit.replay import is_complete
 
@@ -41,13 +40,7 @@ def check_row(
 ) -> None:
     """Compare recomputed metrics with a row of metrics, which must have no others but measured ones.
 
-    Args:
-        check: Result that the comparisons are counted in.
-        place: Place of the row, as text.
-        expected: Recomputed metrics.
-        row: Row of metrics.
-        unknown: Beginnings of plain names of metrics that are not recomputed from these records.
-        measured: Plain names of metrics that are not recomputed.
+    `unknown` has beginnings of plain names of metrics that are not recomputed from these records, `measured` has names.
     """
     for name, found in row.items():
         _, plain = names.split_evaluation(name) or ("", name)
@@ -82,9 +75,7 @@ def check_summary(check: Check, history: RunHistory) -> None:
 def unknown_metrics(groups: Sequence[ScoredGroup], *, metadata: bool) -> tuple[str, ...]:
     """Return the beginnings of the metrics that the records of groups do not determine.
 
-    Args:
-        groups: Groups of a step or an evaluation.
-        metadata: Whether the problems have their metadata, and prompts their variants, which records lack.
+    With `metadata`, problems have their metadata, and prompts their variants, which records lack.
     """
     calls = (call for trajectory, _ in responses_of(groups) for call in trajectory.tool_calls)
     outputs = () if all(is_complete(call.outcome) for call in calls) else _OF_OUTPUTS

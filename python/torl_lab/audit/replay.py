@@ -95,16 +95,10 @@ def turn_replies(trajectory: Trajectory) -> Iterator[TurnReply]:
 
 
 def check_observation(reply: TurnReply, turn: Turn, overshoot: bytes, context: ReplayContext) -> list[int] | None:
-    """Check the calls of a turn and return the token ids of the observation after it.
+    """Check the calls of a turn, and return the token ids of the observation after it.
 
-    Args:
-        reply: Reply to the turn.
-        turn: Turn with the calls, from its token ids.
-        overshoot: Part of the turn's last token after the end of the turn.
-        context: Context of the run.
-
-    Returns:
-        Token ids, or None if the record truncates an observation with markup.
+    `overshoot` is the part of the turn's last token after its end. The result is None if the record truncates an
+    observation with markup.
 
     Raises:
         MismatchError: The calls contradict the turn, their outcomes or their observation.
@@ -138,13 +132,7 @@ def check_observation(reply: TurnReply, turn: Turn, overshoot: bytes, context: R
 
 
 def check_environment_reply(turn: Turn, calls: Sequence[ToolCall], *, closed: bool, context: ReplayContext) -> None:
-    """Check that the environment was allowed to reply to a turn.
-
-    Args:
-        turn: Turn before the reply.
-        calls: Calls of the turn that have results.
-        closed: Whether the turn ended with an end token.
-        context: Context of the run.
+    """Check that the environment was allowed to reply to a turn with these calls, `closed` by an end token or not.
 
     Raises:
         MismatchError: The run has no environment, or the turn is not a complete message without calls.

@@ -16,12 +16,11 @@ from torl_lab.audit.again import components_called_again
 from torl_lab.audit.batch import LearnedBatch, check_groups, check_selection, expected_trajectories, scored_group
 from torl_lab.audit.checks import find_problems
 from torl_lab.audit.evaluations import EvaluationAudit, count_of
-from torl_lab.audit.learner_numbers import check_learner_numbers
-from torl_lab.audit.learning import batch_metrics, check_learning_rate, critic_metrics
-from torl_lab.audit.measured import has_counts, measured_metrics
+from torl_lab.audit.learning import batch_metrics, check_learner_numbers, check_learning_rate, critic_metrics
+from torl_lab.audit.metric_rows import has_counts, measured_metrics
 from torl_lab.audit.metrics import check_row, step_metrics, unknown_metrics
-from torl_lab.audit.naive.records import naive_scheduled
-from torl_lab.audit.order import ProblemOrder
+from torl_lab.audit.naive.dynamics import naive_scheduled
+from torl_lab.audit.problem_sets import ProblemOrder
 from torl_lab.audit.updates import check_updates
 
 
@@ -44,24 +43,12 @@ class StepAudit:
         first_step: int,
         critic_steps: dict[int, int],
     ) -> Self:
-        """Read the problems to train on.
-
-        Args:
-            config: Configuration.
-            order: Order of the problems, after the steps of earlier configurations.
-            evaluations: Audit of the evaluations with the same configuration.
-            first_step: First step with this configuration.
-            critic_steps: Numbers of the critic's optimizer steps in the steps of earlier configurations.
-        """
+        """Read the problems to train on. Their order and the critic's steps continue those before."""
         prompts = evaluations.model.prompts(config.data.train, config.data)
         order.open(config, prompts, first_step, evaluations.prompts.source_has_changed)
         for name in components_called_again(config):
             evaluations.checks.selection.add_note(f"{name} has no second implementation: called a second time")
         return cls(config, order, evaluations, critic_steps)
-
-    def at_step(self, step: int) -> Self:
-        """Return the audit with the configuration of a step, for `check_step`."""
-        return replace(self, config=self.config.at_step(step))
 
     async def check_step(self, step: int, reward: Reward) -> None:
         """Check a step.
@@ -69,7 +56,7 @@ class StepAudit:
         Raises:
             RewardError: The reward failed.
         """
-        shared = self.evaluations
+        shared, config = self.evaluations, self.config.at_step(step)
         history, checks = shared.history, shared.checks
         row = history.rows.steps.get(step)
         if row is None and not history.may_lack_row(step):
@@ -77,10 +64,10 @@ class StepAudit:
         path = trajectory_file(history.directory, step)
         count = None
         with checks.metrics.reading(f"{METRICS_FILE}, step {step}"):
-            count = expected_trajectories(self.config, row)
+            count = expected_trajectories(config, row)
         records = await asyncio.to_thread(shared.read, path, count)
         numbers = partial(read_token_numbers, history.directory, step)
-        batch = LearnedBatch(records, step, self.config, numbers)
+        batch = LearnedBatch(records, step, config, numbers)
         with checks.prompts.reading(f"problems of step {step}"):
             await asyncio.to_thread(
                 self.order.check_step,
@@ -93,13 +80,13 @@ class StepAudit:
             problems = await asyncio.to_thread(find_problems, records, shared.prompts.training)
             # Graders run in worker processes, so both proceed in parallel.
             await asyncio.gather(
-                shared.grade_again(records, reward, path, self.config.rollout.max_response_tokens, problems),
+                shared.grade_again(records, reward, path, config.rollout.max_response_tokens, problems),
                 asyncio.to_thread(self._check_records, batch, row or {}),
             )
 
     def _check_records(self, batch: LearnedBatch, row: Mapping[str, Any]) -> None:
         """Run the checks of a step that need neither graders nor weights."""
-        shared, config, step, place = self.evaluations, self.config, batch.step, f"step {batch.step}"
+        shared, config, step, place = self.evaluations, batch.config, batch.step, f"step {batch.step}"
         checks, prompts, records = shared.checks, shared.prompts, batch.records
         failed = count_of(row, names.FAILED_EPISODES)
         samples = config.rollout.samples_per_prompt
@@ -113,13 +100,13 @@ class StepAudit:
         learned = None
         with checks.metrics.reading(place):
             learned = frozenset(batch.keys[index] for index in batch.learned)
-        shared.sampled.add_step(records, learned or ())
+        shared.sampled.add_step(batch, learned or ())
         with checks.advantages.reading(place):
             check_advantages(checks.advantages, batch)
         with checks.updates.reading(place):
             if not shared.history.may_lack_numbers(step):
                 check_updates(checks.updates, batch)
-                shared.sampled.add_updates(records, batch.numbers)
+                shared.sampled.add_updates(batch)
         selected = False
         with checks.selection.reading(place):
             check_selection(checks.selection, batch)

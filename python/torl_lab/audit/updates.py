@@ -11,8 +11,7 @@ from torl.run.config import AlgorithmConfig
 from torl.run.records.rows import TrajectoryRecord
 from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import MAX_LOGPROB, Check, place_of
-from torl_lab.audit.naive.batches import naive_recorded_groups
-from torl_lab.audit.naive.learner import naive_clipped, naive_weights
+from torl_lab.audit.naive.learner import naive_clipped, naive_recorded_groups, naive_weights
 
 Numbers = npt.NDArray[np.float64]
 

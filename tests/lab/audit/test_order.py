@@ -26,7 +26,7 @@ from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
 from torl_lab.audit.finetuning import ExampleUses
 from torl_lab.audit.learning import batch_metrics
-from torl_lab.audit.order import ProblemOrder
+from torl_lab.audit.problem_sets import ProblemOrder
 
 
 def order_of(

@@ -40,8 +40,7 @@ from torl_lab.audit.batch import (
 from torl_lab.audit.checkpoints import ReplayedState, check_checkpoints
 from torl_lab.audit.checks import Check, group_members
 from torl_lab.audit.history import RunHistory, read_file
-from torl_lab.audit.measured import NOT_RECOMPUTED, measured_metrics
-from torl_lab.audit.metric_rows import MetricRows
+from torl_lab.audit.metric_rows import NOT_RECOMPUTED, MetricRows, measured_metrics
 from torl_lab.audit.metrics import check_row, evaluation_metrics, step_metrics, unknown_metrics
 
 METRIC = "evaluation/heldout/reward/accuracy"

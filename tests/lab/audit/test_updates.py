@@ -24,7 +24,7 @@ from torl.training.token_records import learns_from
 from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.learner_numbers import check_learner_numbers
+from torl_lab.audit.learning import check_learner_numbers
 from torl_lab.audit.updates import check_updates
 
 Found = dict[TokenKey, UpdateNumbers]
