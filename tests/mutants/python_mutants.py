@@ -1247,7 +1247,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ),
     # --- the audit
     ("torl_lab/audit/checks.py", "max(0, record.step - max_staleness)", "0", _CHECKS),
-    ("torl_lab/audit/tokens.py", "rollout_logprobs_T <= MAX_LOGPROB", "rollout_logprobs_T <= 1", _AUDIT_TOKENS),
+    ("torl_lab/audit/replay.py", "rollout_logprobs_T <= MAX_LOGPROB", "rollout_logprobs_T <= 1", _AUDIT_TOKENS),
     ("torl_lab/audit/history.py", "exists() and self.may_lack_row(step)", "exists()", _AUDIT_UPDATES),
     (
         "torl_lab/audit/learning.py",
@@ -1330,8 +1330,8 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl_lab/audit/replay.py", "if observations != {observation}:", "if False:", _CHAT),
     ("torl_lab/audit/tokens.py", "context.end_token_ids.isdisjoint(", "frozenset().isdisjoint(", _CHAT),
     ("torl_lab/audit/replay.py", "if request != call.request:", "if False:", _AUDIT_TOKENS),
-    ("torl_lab/audit/tokens.py", "if trajectory.rollout_logprobs_T[observed].any() or (", "if (", _AUDIT_TOKENS),
-    ("torl_lab/audit/tokens.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),
+    ("torl_lab/audit/replay.py", "if trajectory.rollout_logprobs_T[observed].any() or (", "if (", _AUDIT_TOKENS),
+    ("torl_lab/audit/replay.py", " or (trajectory.policy_versions_T[observed] != -1).any():", ":", _AUDIT_TOKENS),
     ("torl_lab/audit/tokens.py", "if one.blocks != replayed.blocks:", "if False:", _AUDIT_TOKENS),
     ("torl_lab/audit/tokens.py", " and ids[stop:position] == expected[: position - stop]", "", _AUDIT_TOKENS),
     (

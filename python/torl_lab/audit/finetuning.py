@@ -21,8 +21,8 @@ from torl.run.records.reading import read_rows
 from torl.training.examples import Example, Examples
 from torl_lab.audit.checks import order_mismatch
 from torl_lab.audit.evaluations import Checks
-from torl_lab.audit.finetuning_losses import check_losses
 from torl_lab.audit.history import RunHistory
+from torl_lab.audit.logprobs import check_losses
 from torl_lab.audit.metric_rows import measured_metrics
 from torl_lab.audit.metrics import check_row
 from torl_lab.audit.naive.learner import naive_learning_rate

@@ -10,16 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from torl.run.config import AlgorithmConfig
 from torl.run.records import metric_names as names
 from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.naive.learner import is_clipping_loss, is_ratio_loss, naive_learning_rate, naive_loss_weights
+from torl_lab.audit.naive.learner import Array, is_clipping_loss, is_ratio_loss, naive_learning_rate, naive_loss_weights
 
-_TOLERANCE = 1e-6
+_RELATIVE: Final = 1e-4  # of sums of float32 numbers
+_ABSOLUTE: Final = 1e-6
+_MIN_RATE: Final = 1e-7  # above it, AdamW changes some weight in float32
 
 
 def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
@@ -32,7 +33,7 @@ def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
     total = (config.total_steps - config.critic_only_steps) * config.algorithm.optimizer_steps
     expected = statistics.fmean(naive_learning_rate(index, total, config.learner) for index in range(first, last))
     found = rows[-1].get(names.LEARNING_RATE)
-    right = isinstance(found, float) and math.isclose(expected, found, rel_tol=_TOLERANCE)
+    right = isinstance(found, float) and math.isclose(expected, found, rel_tol=_ABSOLUTE)
     check.add(right, f"step {step}, {names.LEARNING_RATE}: expected {expected:.6g}, found {found!r}")
 
 
@@ -111,13 +112,6 @@ def _first_loss(batch: LearnedBatch) -> float:
     return -sum(weight * total for weight, total in zip(weights, sums, strict=True))
 
 
-Numbers = npt.NDArray[np.float64]
-
-_RELATIVE: Final = 1e-4  # of sums of float32 numbers
-_ABSOLUTE: Final = 1e-6
-_MIN_RATE: Final = 1e-7  # above it, AdamW changes some weight in float32
-
-
 def check_learner_numbers(check: Check, row: Mapping[str, Any], batch: LearnedBatch) -> None:
     """Check the metrics in a step's row that the recorded numbers of tokens bound."""
     if not batch.parts:
@@ -153,7 +147,7 @@ def check_learner_numbers(check: Check, row: Mapping[str, Any], batch: LearnedBa
     bounds.check(names.CHANGED_WEIGHTS, math.nextafter(0.0, 1.0) if moves else 0.0, 1.0, exact=True)
 
 
-def _arrays(recorded: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, Numbers]:
+def _arrays(recorded: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, Array]:
     return {index: arrays[name].astype(np.float64) for index, arrays in recorded.items()}
 
 
@@ -183,7 +177,7 @@ class _Bounds:
     def check_mean(
         self,
         name: str,
-        arrays: Mapping[int, Numbers],
+        arrays: Mapping[int, Array],
         ceiling: float,
         *,
         minimum: float | None = None,
@@ -195,7 +189,7 @@ class _Bounds:
         above = rest * ceiling if rest else 0.0
         self.check(name, known / divisor if minimum is None else minimum, (known + above) / divisor)
 
-    def check_maximum(self, name: str, mean: str, arrays: Mapping[int, Numbers]) -> float:
+    def check_maximum(self, name: str, mean: str, arrays: Mapping[int, Array]) -> float:
         """Check a maximum over all tokens, and return it.
 
         A token that is not recorded and has the maximum is part of the mean.

@@ -1,10 +1,12 @@
-"""The context that recorded episodes are replayed in, and the checks of calls, outcomes and environment replies."""
+"""The context that episodes are replayed in, and the checks of their calls, outcomes, replies and arrays of tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from torl._core import Vocabulary
 from torl.base.types import (
@@ -25,6 +27,7 @@ from torl.components.tools import PythonTool
 from torl.rollout.observation import observation_text
 from torl.run.config import RolloutConfig
 from torl.run.records.outcomes import MAX_OUTPUT_CHARACTERS
+from torl_lab.audit.checks import MAX_LOGPROB
 
 
 class MismatchError(Exception):
@@ -193,3 +196,24 @@ def python_mismatch(outcome: Outcome) -> str | None:
     if not (named and outcome.text in lines | {outcome.error}) or outcome.error not in traceback:
         return "its text differs from the exception line of its traceback"
     return None
+
+
+def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
+    """Check the loss mask, the log-probabilities and the policy versions of a trajectory against its turns.
+
+    Raises:
+        MismatchError: The mask does not cover exactly the turns, an observation token has a number, or a
+            log-probability is impossible.
+    """
+    sampled = [False] * len(trajectory)
+    for turn in turns:
+        sampled[turn.start : turn.stop] = [True] * (turn.stop - turn.start)
+    mask = trajectory.loss_mask_T.tolist()
+    if mask != sampled:
+        index = next(index for index, (a, b) in enumerate(zip(mask, sampled, strict=True)) if a != b)
+        raise MismatchError(f"the loss mask is {mask[index]} at token {index}")
+    if not (trajectory.rollout_logprobs_T <= MAX_LOGPROB).all() or np.isinf(trajectory.rollout_logprobs_T).any():
+        raise MismatchError("a log-probability is above 0 or not finite")
+    observed = ~trajectory.loss_mask_T
+    if trajectory.rollout_logprobs_T[observed].any() or (trajectory.policy_versions_T[observed] != -1).any():
+        raise MismatchError("an observation token has a logprob or a policy version")

@@ -16,6 +16,7 @@ from torl_lab.audit.checks import MAX_LOGPROB
 from torl_lab.audit.replay import (
     MismatchError,
     ReplayContext,
+    check_arrays,
     check_end,
     check_environment_reply,
     check_observation,
@@ -156,27 +157,6 @@ def number_mismatch(record: TrajectoryRecord) -> str | None:
         if name == "collision_probs" and (numbers > 1 + MAX_LOGPROB).any():
             return "collision_probs has a number above 1"
     return None
-
-
-def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
-    """Check the loss mask, the log-probabilities and the policy versions of a trajectory against its turns.
-
-    Raises:
-        MismatchError: The mask does not cover exactly the turns, an observation token has a number, or a
-            log-probability is impossible.
-    """
-    sampled = [False] * len(trajectory)
-    for turn in turns:
-        sampled[turn.start : turn.stop] = [True] * (turn.stop - turn.start)
-    mask = trajectory.loss_mask_T.tolist()
-    if mask != sampled:
-        index = next(index for index, (a, b) in enumerate(zip(mask, sampled, strict=True)) if a != b)
-        raise MismatchError(f"the loss mask is {mask[index]} at token {index}")
-    if not (trajectory.rollout_logprobs_T <= MAX_LOGPROB).all() or np.isinf(trajectory.rollout_logprobs_T).any():
-        raise MismatchError("a log-probability is above 0 or not finite")
-    observed = ~trajectory.loss_mask_T
-    if trajectory.rollout_logprobs_T[observed].any() or (trajectory.policy_versions_T[observed] != -1).any():
-        raise MismatchError("an observation token has a logprob or a policy version")
 
 
 def agent_mismatch(trajectory: Trajectory, context: ReplayContext) -> str | None:

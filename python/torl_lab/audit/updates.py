@@ -11,9 +11,7 @@ from torl.run.config import AlgorithmConfig
 from torl.run.records.rows import TrajectoryRecord
 from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import MAX_LOGPROB, Check, place_of
-from torl_lab.audit.naive.learner import naive_clipped, naive_recorded_groups, naive_weights
-
-Numbers = npt.NDArray[np.float64]
+from torl_lab.audit.naive.learner import Array, naive_clipped, naive_recorded_groups, naive_weights
 
 _TOLERANCE: Final = 2e-5  # of numbers that the learner computes in float32
 
@@ -64,7 +62,7 @@ def _mismatch(
 
 
 def _differences(
-    record: TrajectoryRecord, arrays: Mapping[str, Numbers], mask_T: npt.NDArray[np.bool_], algorithm: AlgorithmConfig
+    record: TrajectoryRecord, arrays: Mapping[str, Array], mask_T: npt.NDArray[np.bool_], algorithm: AlgorithmConfig
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     """Yield a description of each comparison, with the tokens with a loss at which it fails."""
     missing = {"learner_logprobs", "entropies", "advantages"} - arrays.keys()
@@ -94,6 +92,6 @@ def _differences(
         yield "a clipping that does not follow from ratio and advantage", ~np.isnan(clipped) & (flags != clipped)
 
 
-def _differs(found: Numbers, expected: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+def _differs(found: Array, expected: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     differs: npt.NDArray[np.bool_] = ~np.isclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE)
     return differs

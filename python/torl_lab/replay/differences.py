@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("second", metavar="B", type=Path, help="run directory")
     options = parser.parse_args(arguments)
     found = list(run_differences(options.first, options.second))
-    print(*found or ["no difference"], sep="\n")
+    print("\n".join(map(str, found)) or "no difference")
     return int(bool(found))
 
 
