@@ -78,7 +78,7 @@ READERS = {
 # Modules whose components are called a second time: those without a formula, and the run's sampler for its position.
 CALLED_AGAIN = {
     "torl_lab/audit/again.py": {"torl.components.algorithms.advantages", "torl.components.algorithms.losses"},
-    "torl_lab/audit/order.py": {"torl.components.data"},
+    "torl_lab/audit/problem_sets.py": {"torl.components.data"},
 }
 # The libraries that only one place may import.
 OWNERS = {

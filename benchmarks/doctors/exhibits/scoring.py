@@ -57,7 +57,7 @@ def verify(directory: Path) -> dict[str, Any]:
         "verify": {f"verify:{check.name}": _first_step(check.examples) for check in wrong},
         "verify_examples": {check.name: check.examples[0] for check in wrong},
         RECEIPT: {RECEIPT: len(steps_of(directory))} if receipt.wrong else {},
-        "receipt_examples": receipt.wrong[:1],
+        "receipt_examples": receipt.examples[:1],
     }
 
 

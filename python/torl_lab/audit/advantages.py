@@ -1,44 +1,43 @@
-"""The check of a step's advantages, recomputed from its records."""
+"""The checks of a step's advantages, from its records, and of the critic's values that they are computed from."""
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from torl.components.algorithms.requirements import requirements_of
-from torl.run.config import AlgorithmConfig, TrainConfig
+from torl.components.hub import resolve_model
+from torl.learner.checkpoint.directory import LEARNER, checkpoint_path
+from torl.learner.checkpoint.shards import CRITIC_TAG, ShardIndex
+from torl.run.config import AlgorithmConfig, LearningConfig
 from torl.run.records.rows import TrajectoryRecord
+from torl.training.policy_versions import load_model
 from torl_lab.audit.again import estimate_again, kl_again
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check, place_of
 from torl_lab.audit.naive.estimators import BatchRewards, Numbers, naive_advantages
 from torl_lab.audit.naive.learner import NAIVE_KL, naive_kl
-from torl_lab.audit.naive.masks import any_mask, naive_masks
 
 _TOLERANCE = 2e-5  # for float32 numbers divided by a deviation that may be small
 
 
-def check_advantages(check: Check, records: Sequence[TrajectoryRecord], config: TrainConfig) -> None:
-    """Recompute the advantages of a step's batch and compare them, per token if the records contain them per token.
-
-    Args:
-        check: Result that the comparisons are counted in.
-        records: Records of a step, with the grades that it learns from (`trained_records`).
-        config: Configuration of the run.
-    """
-    algorithm = config.algorithm
-    episodes = [record for record in records if record.advantage is not None]
-    batch = [each for record in episodes for each in record.episode_trajectories]
-    hidden = any_mask(naive_masks(batch, config.selection), len(batch))
-    masked = frozenset(index for index, is_masked in enumerate(hidden) if is_masked)
-    uncounted = frozenset[int]() if config.selection.mask_after_advantages else masked
+def check_advantages(check: Check, batch: LearnedBatch) -> None:
+    """Recompute the advantages of a step's batch and compare them, per token if the records contain them per token."""
+    algorithm, episodes = batch.config.algorithm, batch.episodes
+    masked = frozenset(index for index, is_masked in enumerate(batch.masked) if is_masked)
+    uncounted = frozenset[int]() if batch.config.selection.mask_after_advantages else masked
     rewards = _batch_rewards(episodes, uncounted, algorithm)
     per_episode = naive_advantages(algorithm, rewards)
     if per_episode is None:
         check.note = f"{algorithm.estimator.name} has no second implementation: compared with a second call"
         per_episode = estimate_again(episodes, uncounted, rewards, algorithm)
     following = iter([number for numbers in per_episode for number in numbers])
-    expected = [[next(following) for _ in range(_loss_tokens(index, batch, uncounted))] for index in range(len(batch))]
-    expected = [[] if index in masked else recomputed for index, recomputed in enumerate(expected)]
     inputs = _recorded_inputs(algorithm)
-    for index, (record, recomputed) in enumerate(zip(batch, expected, strict=True)):
+    for index, record in enumerate(batch.trajectories):
+        counted = 0 if index in uncounted else int(record.trajectory.loss_mask_T.sum())
+        recomputed = [next(following) for _ in range(counted)]
+        recomputed = [] if index in masked else recomputed
         assert record.advantage is not None
         found = record.token_arrays.keys() - {"advantages", "token_rewards"}
         if found != inputs:
@@ -59,11 +58,6 @@ def _recorded_inputs(algorithm: AlgorithmConfig) -> set[str]:
     if algorithm.needs_critic:
         inputs.add("values")
     return inputs | {"ref_logprobs"} if algorithm.keeps_reference else inputs
-
-
-def _loss_tokens(index: int, batch: Sequence[TrajectoryRecord], masked: frozenset[int]) -> int:
-    """Return the number of tokens of a trajectory with a loss."""
-    return 0 if index in masked else int(batch[index].trajectory.loss_mask_T.sum())
 
 
 def _batch_rewards(
@@ -126,3 +120,67 @@ def _sampled(record: TrajectoryRecord, name: str, masked: bool = False) -> Numbe
     """Return one of the record's arrays at the tokens with a loss."""
     numbers: Numbers = [] if masked else record.token_arrays[name][record.trajectory.loss_mask_T].tolist()
     return numbers
+
+
+_LIMITS = {"float32": 1e-3, "bfloat16": 2.0**-3}
+"""Limits of |difference| of a value, by the learner's dtype."""
+
+
+def check_critic_values(
+    check: Check,
+    directory: Path,
+    config: LearningConfig,
+    samples: Mapping[int, Sequence[TrajectoryRecord]],
+    on_compared: Callable[[], None],
+) -> None:
+    """Compare the values before each step with the trunk of plain transformers and the head of the checkpoint.
+
+    `samples` are the records with values of steps after a checkpoint, and of step 0: a critic begins with values of 0.
+    """
+    trunk: Any = None
+    for step in sorted(step for step, records in samples.items() if records):
+        with check.reading(f"critic before step {step}"):
+            values: Callable[[TrajectoryRecord], Sequence[float]] = _zeros
+            if step > 0:
+                trunk = trunk or load_model(resolve_model(config.critic.path or config.model.path)).base_model
+                values = _CriticValues(trunk, checkpoint_path(directory, step) / LEARNER)
+            for record in samples[step]:
+                found = record.token_arrays["values"][record.trajectory.loss_mask_T].tolist()
+                gap = max((abs(one - two) for one, two in zip(found, values(record), strict=True)), default=0.0)
+                example = f"{place_of(record)}: a value of the critic differs by {gap:.2g}"
+                check.add(gap <= _LIMITS[config.learner.dtype], example, gap)
+                on_compared()
+
+
+def _zeros(record: TrajectoryRecord) -> Sequence[float]:
+    return [0.0] * int(record.trajectory.loss_mask_T.sum())
+
+
+class _CriticValues:
+    """The values of a checkpoint's critic, as a function of a record."""
+
+    def __init__(self, trunk: Any, directory: Path) -> None:
+        """Load the weights of the checkpoint into the trunk."""
+        with ShardIndex(directory, CRITIC_TAG) as index:
+            weights = {
+                name: index.read("master", name, 0, math.prod(shape)).view(shape)
+                for name, shape in index.shapes.items()
+            }
+        self._weight, self._bias = weights["value_head.weight"], weights["value_head.bias"]
+        own = {name.removeprefix("trunk."): each for name, each in weights.items() if name.startswith("trunk.")}
+        trunk.load_state_dict(own, strict=False)
+        self._trunk = trunk
+
+    def __call__(self, record: TrajectoryRecord) -> Sequence[float]:
+        """Return the value before each token with a loss."""
+        import torch
+
+        trajectory = record.trajectory
+        ids = torch.tensor([[*trajectory.prompt.token_ids, *trajectory.token_ids_T.tolist()]])
+        with torch.inference_mode():
+            hidden = self._trunk(input_ids=ids, use_cache=False).last_hidden_state[0].float()
+            values = (hidden @ self._weight.T + self._bias)[:, 0]
+        first = len(trajectory.prompt.token_ids) - 1  # the value before a token is that of the token before it
+        response = values[first : first + len(trajectory)]
+        found: Sequence[float] = response[torch.from_numpy(trajectory.loss_mask_T)].tolist()
+        return found

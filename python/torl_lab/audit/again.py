@@ -12,9 +12,9 @@ from torl.components.algorithms.losses import kl_of_arrays
 from torl.components.algorithms.requirements import requirements_of
 from torl.run.config import AlgorithmConfig, TrainConfig
 from torl.run.records.rows import TrajectoryRecord
-from torl_lab.audit.naive.batches import NAIVE_AGGREGATIONS, NAIVE_IMITATIONS
-from torl_lab.audit.naive.components import Formulas, location_of
+from torl_lab.audit.naive import Formulas, location_of
 from torl_lab.audit.naive.estimators import BatchRewards, Numbers, naive_rewards, naive_whitened
+from torl_lab.audit.naive.learner import NAIVE_AGGREGATIONS, NAIVE_IMITATIONS
 from torl_lab.audit.naive.masks import NAIVE_MASKS
 from torl_lab.audit.naive.selection import NAIVE_GROUP_FILTERS, NAIVE_MEMBER_FILTERS
 
@@ -35,16 +35,9 @@ def components_called_again(config: TrainConfig) -> list[str]:
 def estimate_again(
     episodes: Sequence[TrajectoryRecord], masked: frozenset[int], rewards: BatchRewards, algorithm: AlgorithmConfig
 ) -> list[Numbers]:
-    """Call the run's estimator with arrays in the layout of training, which includes prompts.
+    """Return the advantages of the tokens of each episode that the run's estimator gives in the layout of training.
 
-    Args:
-        episodes: Records of the batch's episodes.
-        masked: Places of the trajectories without a loss, over all episodes.
-        rewards: Their rewards.
-        algorithm: Algorithm of the run.
-
-    Returns:
-        The advantage of each token with a loss, in a row for each episode.
+    `masked` are the places, over all episodes, of the trajectories without a loss.
     """
     masks: list[BoolArray] = []  # one for each episode
     first = 0

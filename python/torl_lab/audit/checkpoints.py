@@ -39,14 +39,9 @@ class ReplayedState:
 
 
 def check_checkpoints(check: Check, history: RunHistory, replayed: ReplayedState) -> None:
-    """Check that the kept checkpoints of a run exist and are intact.
+    """Check that the kept checkpoints of a run exist, are intact, and have the state that its steps lead to.
 
     A run that has not ended may still write its newest checkpoint, or have removed an older one.
-
-    Args:
-        check: Result that the checkpoints are counted in.
-        history: History of the run.
-        replayed: State that the steps lead to.
     """
     if history.finished and not (history.directory / EXPORT_DIRECTORY).is_dir():
         check.add(False, f"{EXPORT_DIRECTORY}/: expected the exported model, found none")

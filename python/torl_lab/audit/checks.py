@@ -2,20 +2,23 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import ClassVar, Final
 
+from torl.base.component import RunContext
 from torl.base.errors import NotTrustedError, TorlError
 from torl.base.options import Choice
 from torl.base.types import Grade, Group, Problem
 from torl.components.rewards import Reward, make_reward
 from torl.rollout.grading import ProblemsById, grade_again
+from torl.run.config import LearningConfig
 from torl.run.records.rows import TrajectoryRecord
 
-_MAX_SHOWN = 3
 _TOLERANCE = 1e-6
+_IMPOSSIBLE = (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError)  # values of records
 MAX_LOGPROB: Final = 2e-5
 """The largest log-probability that rounding in float32 makes of 0."""
 COLUMNS = f"{'check':<12} {'verdict':<12} {'expected':>8} {'found':>8}  max difference"
@@ -24,8 +27,13 @@ COLUMNS = f"{'check':<12} {'verdict':<12} {'expected':>8} {'found':>8}  max diff
 
 @dataclass(slots=True)
 class Check:
-    """The result of one check: numbers of comparisons and mismatches, differences and examples."""
+    """The result of one check: numbers of comparisons and mismatches, differences and examples.
 
+    A function with a check as its first argument counts in it what it compares.
+    """
+
+    shown: ClassVar[int] = 3
+    """Number of mismatches that are kept as examples."""
     name: str
     compared: int = 0
     wrong: int = 0
@@ -41,7 +49,7 @@ class Check:
         self.max_difference = max(self.max_difference, difference)
         if not right:
             self.wrong += 1
-            if len(self.examples) < _MAX_SHOWN:
+            if len(self.examples) < self.shown:
                 self.examples.append(example)
 
     def add_mismatch(self, record: TrajectoryRecord, mismatch: str | None) -> None:
@@ -59,9 +67,7 @@ class Check:
             yield
         except NotTrustedError as error:
             self.add_note(str(error))
-        except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, ValueError) as error:
-            self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
-        except (OSError, TorlError) as error:
+        except (*_IMPOSSIBLE, OSError, TorlError) as error:
             self.add(False, f"{place}: cannot be compared: {type(error).__name__}: {error}")
 
     def add_note(self, note: str) -> None:
@@ -148,12 +154,18 @@ class _UntrustedReward(Reward):
         raise self._error
 
 
-def reward_of(choice: Choice[Reward]) -> Reward:
-    """Make the reward of a run. One that needs trust, which the run does not have, is made, but refuses to grade."""
+@asynccontextmanager
+async def started_reward(choice: Choice[Reward], config: LearningConfig, directory: Path) -> AsyncIterator[Reward]:
+    """Start the reward of a run. One that needs trust, which the run does not have, refuses to grade."""
     try:
-        return make_reward(choice)
+        reward = make_reward(choice)
     except NotTrustedError as error:
-        return _UntrustedReward(error)
+        reward = _UntrustedReward(error)
+    try:
+        await reward.start(RunContext(seed=config.run.seed, directory=directory))
+        yield reward
+    finally:
+        await reward.close()
 
 
 async def check_rewards(
@@ -163,42 +175,30 @@ async def check_rewards(
     max_response_tokens: int,
     problems: Mapping[str, Problem],
 ) -> None:
-    """Grade a step's trajectories again and compare.
+    """Grade a step's trajectories, with complete groups, again and compare.
 
     Grades with a grader failure are skipped, and grades from metadata of problems that are not known.
-
-    Args:
-        check: Result that the comparisons are counted in.
-        records: Records of a step, with complete groups.
-        reward: Reward of the run, started.
-        max_response_tokens: Token limit of the run's responses.
-        problems: Problems with their metadata by id (`ProblemsById.find`).
 
     Raises:
         RewardError: The reward failed.
     """
-    groups = group_members(records)
-    gradings = (grade_again(reward, _group(each, max_response_tokens), problems) for each in groups.values())
+    groups = list(group_members(records).values())
+    played = [tuple(record.trajectory for record in members) for members in groups]
+    ungraded = (Group(each[0].prompt, each, max_response_tokens) for each in played)
     try:
-        graded = await asyncio.gather(*gradings)
+        graded = await asyncio.gather(*(grade_again(reward, each, problems) for each in ungraded))
     except NotTrustedError as error:
         check.add_note(str(error))
         return
-    for members, group in zip(groups.values(), graded, strict=True):
+    for members, group in zip(groups, graded, strict=True):
         if group is None:
             check.add_note("the reward reads metadata of problems that cannot be found: their grades are not compared")
             continue
-        for record, member in zip(members, group.members, strict=True):
-            regraded = member.grade
+        for record, regraded in zip(members, (member.grade for member in group.members), strict=True):
             if record.grade.failure is None and regraded.failure is None:
                 mismatch = grade_mismatch(record.grade, regraded)
                 gap = abs(regraded.total - record.grade.total)
                 check.add(mismatch is None, f"{place_of(record)}: {mismatch}", gap)
-
-
-def _group(records: Sequence[TrajectoryRecord], max_response_tokens: int) -> Group:
-    trajectories = tuple(record.trajectory for record in records)
-    return Group(trajectories[0].prompt, trajectories, max_response_tokens)
 
 
 def grade_mismatch(recorded: Grade, regraded: Grade) -> str | None:
@@ -211,17 +211,13 @@ def grade_mismatch(recorded: Grade, regraded: Grade) -> str | None:
         return f"valid format: {recorded.valid_format}, again {regraded.valid_format}"
     if not _close(recorded.reward, regraded.reward):
         return f"reward {recorded.reward}, again {regraded.reward}"
-    if not _equal_parts(recorded.parts, regraded.parts):
+    names = recorded.parts.keys()
+    if names != regraded.parts.keys() or not all(_close(recorded.parts[name], regraded.parts[name]) for name in names):
         return f"parts {dict(recorded.parts)}, again {dict(regraded.parts)}"
-    if len(recorded.turn_rewards) != len(regraded.turn_rewards) or not all(
-        map(_close, recorded.turn_rewards, regraded.turn_rewards)
-    ):
-        return f"turn rewards {recorded.turn_rewards}, again {regraded.turn_rewards}"
+    turns = recorded.turn_rewards, regraded.turn_rewards
+    if len(turns[0]) != len(turns[1]) or not all(map(_close, *turns)):
+        return f"turn rewards {turns[0]}, again {turns[1]}"
     return None
-
-
-def _equal_parts(recorded: Mapping[str, float], regraded: Mapping[str, float]) -> bool:
-    return recorded.keys() == regraded.keys() and all(_close(recorded[name], regraded[name]) for name in recorded)
 
 
 def _close(recorded: float, regraded: float) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,16 +16,15 @@ from torl.run.config import LearningConfig
 from torl.run.records import metric_names as names
 from torl.run.records.files import METRICS_FILE, trajectory_file
 from torl.run.records.rows import TrajectoryRecord
-from torl_lab.audit.agents import agent_mismatch
+from torl_lab.audit.batch import check_groups, scored_group
 from torl_lab.audit.checks import Check, check_rewards, find_problems, group_members, place_of, version_mismatch
-from torl_lab.audit.groups import check_groups, scored_group
 from torl_lab.audit.history import RunHistory, evaluation_plays, read_file
-from torl_lab.audit.logprobs import SampledTrajectories
-from torl_lab.audit.measured import OF_EVALUATIONS
-from torl_lab.audit.metrics import check_row, evaluation_metrics, unknown_metrics
+from torl_lab.audit.metric_rows import OF_EVALUATIONS
+from torl_lab.audit.metrics import OF_ALL_PROBLEMS, check_row, evaluation_metrics, unknown_metrics
 from torl_lab.audit.prompts import PromptAudit
 from torl_lab.audit.replay import ReplayContext
-from torl_lab.audit.tokens import number_mismatch, token_mismatch
+from torl_lab.audit.sampled import SampledTrajectories
+from torl_lab.audit.tokens import record_mismatch
 
 
 class Checks:
@@ -53,12 +53,6 @@ class EvaluationAudit:
     @classmethod
     def open(cls, config: LearningConfig, history: RunHistory, checks: Checks, sampled: SampledTrajectories) -> Self:
         """Read the model's tokenizer.
-
-        Args:
-            config: Configuration.
-            history: History of the run.
-            checks: Results that comparisons are counted in.
-            sampled: Trajectories whose log-probabilities are compared later.
 
         Raises:
             TorlError: The model cannot be read.
@@ -117,7 +111,7 @@ class EvaluationAudit:
             of_set = self.prompts.evaluations[name]
             scored = [[scored_group(each) for each in group_members(file).values()] for file in by_file.values()]
             groups, metadata = self.prompts.with_metadata(scored[0], of_set)
-            unknown = unknown_metrics(groups, metadata=metadata, accuracies=problems is not None)
+            unknown = unknown_metrics(groups, metadata=metadata)
             expected_metrics = evaluation_metrics(
                 name,
                 groups,
@@ -125,11 +119,12 @@ class EvaluationAudit:
                 self.config,
                 too_long=too_long,
                 problems=problems,
-                metadata=metadata,
+                unknown=unknown,
             )
             of_set_row = {key: value for key, value in row.items() if key.startswith(names.evaluation_name(name, ""))}
-            place, unknown = f"evaluation after step {step}", (*unknown, names.variant_reward.prefix)
-            check_row(self.checks.metrics, place, expected_metrics, of_set_row, unknown, OF_EVALUATIONS)
+            others = (names.variant_reward.prefix, *(() if problems is not None else OF_ALL_PROBLEMS))
+            place = f"evaluation after step {step}"
+            check_row(self.checks.metrics, place, expected_metrics, of_set_row, (*unknown, *others), OF_EVALUATIONS)
 
     def read(self, path: Path, count: int | None) -> list[TrajectoryRecord]:
         """Read a file and compare its number of trajectories with the expected one."""
@@ -139,8 +134,8 @@ class EvaluationAudit:
             return []
         right = bool(records) if count is None else len(records) == count
         self.checks.files.add(right, f"{path.name}: expected {expected}, found {len(records)}")
-        grouped = [record for members in group_members(records).values() for record in members]
-        if any(one is not other for one, other in zip(records, grouped, strict=True)):
+        names_of_rows = [record.trajectory.group_id for record in records]
+        if len(list(groupby(names_of_rows))) > len(set(names_of_rows)):
             self.checks.files.add(False, f"{path.name}: expected the rows of a group one after the other")
         return records
 
@@ -176,7 +171,7 @@ class EvaluationAudit:
             check_groups(checks.groups, groups, step=step, batch_id=batch_id, samples=samples, failed=failed)
         with checks.prompts.reading(place):
             self.prompts.check_evaluation(name, records, place, failed=failed, too_long=too_long)
-        self.sampled.add_evaluation(records, greedy=batch_id.endswith("-greedy"))
+        self.sampled.add_evaluation(records, step, greedy=batch_id.endswith("-greedy"))
         context = replace(self.context, rollout=self.config.evaluation.apply_to(self.config.rollout))
         self.check_trajectories(records, context, max_staleness=0)
 
@@ -184,11 +179,9 @@ class EvaluationAudit:
         self, records: Sequence[TrajectoryRecord], context: ReplayContext, max_staleness: int
     ) -> None:
         """Check the tokens and the policy versions of trajectories."""
-        mismatch = token_mismatch if self.config.rollout.agent is None else agent_mismatch
         for record in [each for episodes in records for each in episodes.episode_trajectories]:
             with self.checks.tokens.reading(place_of(record)):
-                wrong = mismatch(record.trajectory, context) or number_mismatch(record)
-                self.checks.tokens.add_mismatch(record, wrong)
+                self.checks.tokens.add_mismatch(record, record_mismatch(record, context))
             self.checks.versions.add_mismatch(record, version_mismatch(record, max_staleness))
 
 

@@ -24,13 +24,7 @@ _EXPORT_KEYS = {"dtype", "torch_dtype", "_name_or_path", "transformers_version"}
 
 
 def check_exported_files(check: Check, directory: Path, config: LearningConfig) -> None:
-    """Compare the files of a finished run's model with those that an export writes now. Weights are compared elsewhere.
-
-    Args:
-        check: Result that the files are counted in.
-        directory: Directory of the run.
-        config: Configuration of its last start.
-    """
+    """Compare the files of a finished run's model, but for its weights, with those that an export writes now."""
     exported = directory / EXPORT_DIRECTORY
     with check.reading(f"{EXPORT_DIRECTORY}/"), tempfile.TemporaryDirectory(prefix="torl-export-") as scratch:
         try:
@@ -93,14 +87,7 @@ def check_export(check: Check, policy: Any, directory: Path, config: LearningCon
 
 
 def check_adapter(check: Check, weights: Mapping[str, Any], exported: Path, config: LearningConfig) -> None:
-    """Compare the adapter next to an exported model with the weights of the last checkpoint.
-
-    Args:
-        check: Result that the adapter is counted in.
-        weights: Weights of the last checkpoint (`read_policy_weights`).
-        exported: Directory of the exported model.
-        config: Configuration of the last start. Without adapters, nothing is compared.
-    """
+    """Compare the adapter, if any, next to an exported model with the weights of the last checkpoint."""
     from safetensors.torch import load_file
 
     adapters = config.model.adapters

@@ -21,9 +21,9 @@ from torl.run.records.reading import read_rows
 from torl.training.examples import Example, Examples
 from torl_lab.audit.checks import order_mismatch
 from torl_lab.audit.evaluations import Checks
-from torl_lab.audit.finetuning_losses import check_losses
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.measured import measured_metrics
+from torl_lab.audit.logprobs import check_losses
+from torl_lab.audit.metric_rows import measured_metrics
 from torl_lab.audit.metrics import check_row
 from torl_lab.audit.naive.learner import naive_learning_rate
 from torl_lab.audit.naive.samplers import NaiveShuffled
@@ -41,15 +41,8 @@ def check_finetuning(
 ) -> None:
     """Check the steps of a fine-tuning run, if its examples are available unchanged.
 
-    Unchanged examples that the configuration leaves out are a mismatch: the run has trained on them.
-
-    Args:
-        config: Configuration of the steps.
-        history: History of the run.
-        checks: Results of the checks.
-        steps: Numbers of the steps.
-        evaluations: Numbers of steps before each validation.
-        positions: States of the sampler by the number of steps before, to which those of these steps are added.
+    Unchanged examples that the configuration leaves out are a mismatch: the run has trained on them. The states of the
+    sampler after these steps are added to `positions`.
 
     Raises:
         TorlError: The model cannot be read.
@@ -57,7 +50,11 @@ def check_finetuning(
     path, rollout = resolve_model(config.model.path), config.rollout
     model = ModelDirectory(path, load_tokenizer(path), rollout.tools, rollout.environment)
     try:
-        audit = FinetuneAudit.open(config, history, checks, model, positions)
+        examples = Examples.read(config, model)
+        start = examples.sampler.state_dict()
+        for step in checkpoint_steps(history.directory)[-1:]:  # refused if the examples have changed since the run
+            examples.sampler.load_state_dict(read_controller_state(checkpoint_path(history.directory, step))["sampler"])
+        examples.sampler.load_state_dict(start)
     except (TorlError, LookupError) as error:
         changed = changed_sources(config, history)
         if changed == [] and not isinstance(error, NotTrustedError):
@@ -65,7 +62,8 @@ def check_finetuning(
         earlier = "; an earlier version did not record which they were" if changed is None else ""
         checks.selection.add_note(f"the examples cannot be compared: {error}{earlier}")
         return
-    validation = dict.fromkeys(evaluations, audit.examples.validation)
+    audit = FinetuneAudit(config, history, checks, examples, positions)
+    validation = dict.fromkeys(evaluations, examples.validation)
     check_losses(checks.logprobs, history, config, audit.check_steps(steps), validation)
 
 
@@ -126,27 +124,6 @@ class FinetuneAudit:
     """States of the sampler by the number of steps before, also of steps with earlier configurations."""
     drawn: dict[int, tuple[int, list[str]]] = field(default_factory=dict)
     """Epoch and examples of each step by the naive sampler."""
-
-    @classmethod
-    def open(
-        cls,
-        config: FinetuneConfig,
-        history: RunHistory,
-        checks: Checks,
-        model: ModelDirectory,
-        positions: dict[int, Any],
-    ) -> "FinetuneAudit":
-        """Read the examples.
-
-        Raises:
-            TorlError: The examples cannot be read, or have changed since the run.
-        """
-        examples = Examples.read(config, model)
-        start = examples.sampler.state_dict()
-        for step in checkpoint_steps(history.directory)[-1:]:
-            examples.sampler.load_state_dict(read_controller_state(checkpoint_path(history.directory, step))["sampler"])
-        examples.sampler.load_state_dict(start)
-        return cls(config, history, checks, examples, positions)
 
     def check_steps(self, steps: Sequence[int]) -> Mapping[int, Sequence[Example]]:
         """Check the examples and the tokens of steps, and return the examples of each."""

@@ -10,7 +10,6 @@ from typing import Any
 from torl.base.errors import RecordError
 from torl.learner.checkpoint.directory import MANIFEST, checkpoint_path, checkpoint_steps
 from torl.run.config import EvaluationConfig, FinetuneConfig, LearningConfig, TrainConfig
-from torl.run.records import metric_names as names
 from torl.run.records.files import (
     CONFIG_FILE,
     METRICS_FILE,
@@ -29,12 +28,6 @@ from torl.run.records.rows import TrajectoryRecord, encode_trajectory
 from torl.run.records.run_directory import earlier_file, read_configs
 from torl_lab.audit.checks import Check
 from torl_lab.audit.metric_rows import MetricRows
-
-_DROPPED = (
-    names.SELECTION_FAILED,
-    names.SELECTION_SMALL,
-    names.SELECTION_SURPLUS,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +69,7 @@ class RunHistory:
         """
         configs = read_configs(directory)
         is_written = is_locked(directory)
-        receipt = _receipt(directory)
+        receipt = receipt_lines(directory)
         settings = sorted(directory.glob(CONFIGS))
         begins = receipt[-1]["step"] if receipt and receipt[-1]["event"] == "start" else sys.maxsize
         if begins < sys.maxsize and receipt[-1].get("replaces") == file_entry(directory / CONFIG_FILE):
@@ -110,13 +103,9 @@ class RunHistory:
         return next((config for first, config in reversed(self.configs) if first <= step), self.configs[0][1])
 
     def source_of(self, config: LearningConfig, name: str) -> Mapping[str, Any] | None:
-        """Return the hash of the rows that the last start with a configuration had read (`SourceDigest.entry`).
+        """Return the hash of a source's rows that the last start with a configuration had read (`SourceDigest.entry`).
 
         None if the start was with an earlier version, which did not record it.
-
-        Args:
-            config: One of `configs`.
-            name: Setting of the source.
         """
         place = next(number for number, (_, each) in enumerate(self.configs) if each is config)
         starts = [line for line in self.receipt if line["event"] == "start" and earlier_configs(line) <= place]
@@ -169,6 +158,10 @@ class RunHistory:
         later = max(checkpoint_steps(self.directory), default=0) > max(self.checkpoints, default=0)
         return later and not (checkpoint_path(self.directory, step) / MANIFEST).exists()
 
+    def may_lack_numbers(self, step: int) -> bool:
+        """Whether the run has stopped before it wrote the learner's numbers of the tokens of a step."""
+        return not token_file(self.directory, step).exists() and self.may_lack_row(step)
+
     def may_lack_row(self, step: int) -> bool:
         """Whether the run may have stopped between writing the trajectories and the metrics of a step."""
         return step == self.steps - 1 and not self.finished
@@ -180,7 +173,8 @@ def evaluation_plays(name: str, settings: EvaluationConfig) -> dict[str, tuple[s
     return plays | ({f"{name}.greedy" if plays else name: ("greedy", 1)} if settings.greedy else {})
 
 
-def _receipt(directory: Path) -> list[dict[str, Any]]:
+def receipt_lines(directory: Path) -> list[dict[str, Any]]:
+    """Return the lines of a receipt; an empty list if it cannot be read, which is a mismatch of its check."""
     try:
         return read_receipt(directory)
     except RecordError:
@@ -192,11 +186,6 @@ def read_file(path: Path, files: Check, expected: str) -> list[TrajectoryRecord]
 
     A row that differs from the row that its record would be written as is a mismatch, too: a value that follows from
     others, such as the sampled text, has changed, or a key is unknown.
-
-    Args:
-        path: Path of the file.
-        files: Check that counts files.
-        expected: Number of trajectories that the file should contain, as text.
     """
     if not os.path.lexists(path):
         files.add(False, f"{path.name}: expected {expected}, found no file")
@@ -219,9 +208,3 @@ def _row_mismatch(row: Mapping[str, Any], encoded: Mapping[str, Any]) -> str | N
             expected, found = (f"{each[key]!r:.60}" if key in each else "no value" for each in (encoded, row))
             return f"{key}: expected {expected}, found {found}"
     return None
-
-
-def groups_of_row(row: Mapping[str, Any]) -> int:
-    """Return the number of groups of a step according to its metrics."""
-    filtered = (name for name in row if name in names.dropped_groups)
-    return int(sum(row.get(name, 0) for name in (names.TRAINED_GROUPS, *_DROPPED, *filtered)))

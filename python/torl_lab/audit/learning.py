@@ -1,22 +1,26 @@
-"""The check of the learner's metrics that follow from the records: counts, loss and learning rate."""
+"""The checks of the learner's metrics: what follows from the records, and bounds by the numbers of tokens.
+
+The numbers of all groups would give the values; the recorded numbers of some groups give bounds: each metric is a mean
+over the tokens of an optimizer step, and then over the optimizer steps.
+"""
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Any, Final
 
-from torl.run.config import AlgorithmConfig, TrainConfig
+import numpy as np
+
+from torl.run.config import AlgorithmConfig
 from torl.run.records import metric_names as names
-from torl.run.records.rows import TrajectoryRecord
-from torl.run.records.tokens import TokenKey
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.naive.batches import naive_imitated, naive_loss_weights, naive_mini_batches
-from torl_lab.audit.naive.learner import is_clipping_loss, is_ratio_loss, naive_learning_rate
-from torl_lab.audit.naive.masks import any_mask, naive_masks
+from torl_lab.audit.naive.learner import Array, is_clipping_loss, is_ratio_loss, naive_learning_rate, naive_loss_weights
 
-_TOLERANCE = 1e-6
+_RELATIVE: Final = 1e-4  # of sums of float32 numbers
+_ABSOLUTE: Final = 1e-6
+_MIN_RATE: Final = 1e-7  # above it, AdamW changes some weight in float32
 
 
 def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
@@ -29,125 +33,49 @@ def check_learning_rate(check: Check, history: RunHistory, step: int) -> None:
     total = (config.total_steps - config.critic_only_steps) * config.algorithm.optimizer_steps
     expected = statistics.fmean(naive_learning_rate(index, total, config.learner) for index in range(first, last))
     found = rows[-1].get(names.LEARNING_RATE)
-    right = isinstance(found, float) and math.isclose(expected, found, rel_tol=_TOLERANCE)
+    right = isinstance(found, float) and math.isclose(expected, found, rel_tol=_ABSOLUTE)
     check.add(right, f"step {step}, {names.LEARNING_RATE}: expected {expected:.6g}, found {found!r}")
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedBatch:
-    """The trajectories of a step's batch as the learner has them.
-
-    Attributes:
-        episodes: Trajectories of each episode of the batch.
-        counts: Numbers of masked trajectories, by metric.
-        masked: Whether each trajectory is masked, over all episodes.
-        tokens: Number of tokens with a loss of each trajectory.
-        imitated: Number of imitated tokens of each trajectory.
-        learned: Places of the trajectories that an optimizer step of the policy has.
-    """
-
-    episodes: Sequence[Sequence[TrajectoryRecord]]
-    counts: Mapping[str, float]
-    masked: Sequence[bool]
-    tokens: Sequence[int]
-    imitated: Sequence[int]
-    learned: frozenset[int]
-
-    @classmethod
-    def from_records(cls, records: Sequence[TrajectoryRecord], step: int, config: TrainConfig) -> Self:
-        """Collect the batch of a step from its records, with the grades that it learns from (`trained_records`)."""
-        algorithm = config.algorithm
-        episodes = [record.episode_trajectories for record in records if record.advantage is not None]
-        batch = [each for trajectories in episodes for each in trajectories]
-        masks = naive_masks(batch, config.selection)
-        counts = {names.masked(name): float(sum(mask)) for name, mask in masks.items()}
-        masked = any_mask(masks, len(batch))
-        pairs = list(zip(batch, masked, strict=True))
-        tokens = [0 if hidden else each.trajectory.loss_mask_T.tolist().count(True) for each, hidden in pairs]
-        imitated = [0 if hidden else naive_imitated(each, algorithm) for each, hidden in pairs]
-        learned = frozenset(
-            index
-            for index, record in enumerate(batch)
-            if imitated[index] or (tokens[index] and (algorithm.learns_without_advantage or _has_advantage(record)))
-        )
-        if step < config.critic_only_steps:
-            learned = frozenset()
-        return cls(episodes, counts, masked, tokens, imitated, learned)
-
-    @property
-    def keys(self) -> list[TokenKey]:
-        """Keys of all trajectories in the learner's numbers of tokens."""
-        mains = [(len(each), each[-1].trajectory) for each in self.episodes]
-        return [TokenKey(main.group_id, main.sample_index, branch) for count, main in mains for branch in range(count)]
-
-    @property
-    def records(self) -> list[TrajectoryRecord]:
-        """Records of all trajectories."""
-        return [each for trajectories in self.episodes for each in trajectories]
-
-    @property
-    def lengths(self) -> list[int]:
-        """Number of tokens of each trajectory, prompts included."""
-        return [len(each.trajectory.prompt.token_ids) + len(each.trajectory.token_ids_T) for each in self.records]
-
-    def mini_batches(self, step: int, config: TrainConfig, model: Literal["policy", "critic"]) -> list[list[int]]:
-        """Return the places of the trajectories in each mini-batch of the policy or of the critic."""
-        settings = config.algorithm if model == "policy" else config.critic
-        sizes = [len(trajectories) for trajectories in self.episodes]
-        return naive_mini_batches(sizes, settings.epochs, settings.mini_batches, config.run.seed, step, model)
-
-    def parts(self, step: int, config: TrainConfig) -> list[list[int]]:
-        """Return the places of the learned trajectories in each optimizer step of the policy that is taken."""
-        parts = self.mini_batches(step, config, "policy")
-        found = [[index for index in part if index in self.learned] for part in parts]
-        return [part for part in found if part]
-
-
-def batch_metrics(batch: LearnedBatch, step: int, config: TrainConfig) -> dict[str, float]:
-    """Return the numbers of masked trajectories, and the learner's counts and loss, from the batch of a step."""
-    algorithm, learned, counts = config.algorithm, sorted(batch.learned), dict(batch.counts)
+def batch_metrics(batch: LearnedBatch) -> dict[str, float]:
+    """Return the numbers of masked trajectories, and the learner's counts and loss."""
+    algorithm, learned = batch.config.algorithm, batch.learned
+    counts = {names.masked(name): float(sum(mask)) for name, mask in batch.masks.items()}
     if not learned:
         return counts | {names.UPDATES: 0.0}
-    parts = batch.parts(step, config)
     learner: dict[str, float] = {
         "samples": algorithm.epochs * len(learned),
         "sampled_tokens": algorithm.epochs * sum(batch.tokens[index] for index in learned),
         "tokens": algorithm.epochs * sum(batch.lengths[index] for index in learned),
-        "updates": len(parts),
-        "on_policy_fraction": statistics.fmean(_on_policy(batch, part, step) for part in parts),
+        "updates": len(batch.parts),
+        "on_policy_fraction": statistics.fmean(_on_policy(batch, part) for part in batch.parts),
     }
     if imitated := sum(batch.imitated[index] for index in learned):
         learner["imitated_tokens"] = algorithm.epochs * imitated
     if not algorithm.needs_old_logprobs and is_clipping_loss(algorithm):
         learner |= {"clip_fraction": 0.0, "dual_clip_fraction": 0.0, "approximate_kl": 0.0}  # the ratio is 1
     if _has_known_loss(algorithm):
-        learner["loss"] = _first_loss(batch.episodes, batch.tokens, algorithm)
+        learner["loss"] = _first_loss(batch)
     return counts | names.learner_metrics(learner)
 
 
-def _on_policy(batch: LearnedBatch, part: Sequence[int], step: int) -> float:
+def _on_policy(batch: LearnedBatch, part: Sequence[int]) -> float:
     """Return the fraction of the tokens of an optimizer step that the trained policy itself sampled."""
-    trajectories = [(batch.records[index].trajectory, batch.tokens[index]) for index in part]
-    tokens = sum(count for _, count in trajectories)
-    own = (int((each.policy_versions_T[each.loss_mask_T] == step).sum()) for each, count in trajectories if count)
-    return sum(own) / max(1, tokens)
+    unmasked = [batch.trajectories[index].trajectory for index in part if batch.tokens[index]]
+    own = (int((each.policy_versions_T[each.loss_mask_T] == batch.step).sum()) for each in unmasked)
+    return sum(own) / max(1, sum(batch.tokens[index] for index in part))
 
 
-def critic_metrics(
-    batch: LearnedBatch, step: int, config: TrainConfig, steps_before: int | None
-) -> tuple[dict[str, float], int]:
+def critic_metrics(batch: LearnedBatch, steps_before: int | None) -> tuple[dict[str, float], int]:
     """Return the critic's counts and learning rate in a step, and the number of its optimizer steps.
 
-    Args:
-        batch: Batch of the step.
-        step: Step.
-        config: Configuration of the step.
-        steps_before: Number of the critic's optimizer steps before. None if it is unknown.
+    `steps_before` is the number of its optimizer steps before. None if that is unknown.
     """
-    critic, learned = config.critic, {index for index, count in enumerate(batch.tokens) if count}
+    config, critic = batch.config, batch.config.critic
+    learned = {index for index, count in enumerate(batch.tokens) if count}
     if not config.algorithm.needs_critic or not learned:
         return {}, 0
-    taken = sum(not learned.isdisjoint(part) for part in batch.mini_batches(step, config, "critic"))
+    taken = sum(not learned.isdisjoint(part) for part in batch.mini_batches("critic"))
     values: dict[str, float] = {
         "critic_samples": critic.epochs * len(learned),
         "critic_sampled_tokens": critic.epochs * sum(batch.tokens[index] for index in learned),
@@ -162,12 +90,6 @@ def critic_metrics(
     return names.learner_metrics(values), taken
 
 
-def _has_advantage(record: TrajectoryRecord) -> bool:
-    """Whether a trajectory has an advantage other than 0."""
-    numbers = record.token_arrays.get("advantages")
-    return bool(record.advantage) if numbers is None else bool(numbers[record.trajectory.loss_mask_T].any())
-
-
 def _has_known_loss(algorithm: AlgorithmConfig) -> bool:
     """Whether the loss of a step follows from its advantages: one optimizer step, and no other term."""
     return (
@@ -179,18 +101,102 @@ def _has_known_loss(algorithm: AlgorithmConfig) -> bool:
     )
 
 
-def _first_loss(
-    episodes: Sequence[Sequence[TrajectoryRecord]], tokens: Sequence[int], algorithm: AlgorithmConfig
-) -> float:
-    """Return the loss of the first optimizer step of a step: the weighted sum of negative advantages.
-
-    Args:
-        episodes: Trajectories of each episode of the batch.
-        tokens: Number of tokens with a loss of each trajectory, over all episodes.
-        algorithm: Algorithm of the run.
-    """
-    counts = iter(tokens)
-    of_episodes = [[(next(counts), record.advantage or 0.0) for record in trajectories] for trajectories in episodes]
-    weights = naive_loss_weights([sum(count for count, _ in episode) for episode in of_episodes], algorithm)
-    sums = [sum(count * advantage for count, advantage in episode) for episode in of_episodes]
+def _first_loss(batch: LearnedBatch) -> float:
+    """Return the loss of the first optimizer step of a step: the weighted sum of negative advantages."""
+    counts = iter(batch.tokens)
+    episodes = [
+        [(next(counts), record.advantage or 0.0) for record in each.episode_trajectories] for each in batch.episodes
+    ]
+    weights = naive_loss_weights([sum(count for count, _ in episode) for episode in episodes], batch.config.algorithm)
+    sums = [sum(count * advantage for count, advantage in episode) for episode in episodes]
     return -sum(weight * total for weight, total in zip(weights, sums, strict=True))
+
+
+def check_learner_numbers(check: Check, row: Mapping[str, Any], batch: LearnedBatch) -> None:
+    """Check the metrics in a step's row that the recorded numbers of tokens bound."""
+    if not batch.parts:
+        return
+    config, bounds = batch.config, _Bounds(check, row, batch)
+    numbers = batch.numbers
+    recorded = {index: numbers[key].arrays for index, key in enumerate(batch.keys) if key in numbers}
+    gaps, own_gaps = {}, {}
+    for index, arrays in recorded.items():
+        trajectory = batch.trajectories[index].trajectory
+        mask_T = trajectory.loss_mask_T
+        gap = arrays.get("old_logprobs", arrays["learner_logprobs"]).astype(np.float64)
+        gaps[index] = np.abs(gap - trajectory.rollout_logprobs_T[mask_T])
+        own_gaps[index] = gaps[index] * (trajectory.policy_versions_T[mask_T] == batch.step)
+    highest = bounds.check_maximum(names.LOGPROB_GAP_MAX, names.LOGPROB_GAP_MEAN, gaps)
+    bounds.check_mean(names.LOGPROB_GAP_MEAN, gaps, highest)
+    own = float(row.get(names.ON_POLICY_FRACTION) or 0.0)
+    if own > 0:
+        bounds.check_mean(names.LOGPROB_GAP_ON_POLICY, own_gaps, highest, divisor=own)
+    kl = {index: np.expm1(gap) - gap for index, gap in gaps.items()}  # of the larger direction
+    bounds.check_mean(names.LOGPROB_GAP_KL, kl, math.expm1(min(highest, 20.0)), minimum=0.0)
+    if config.algorithm.epochs == 1:
+        bounds.check_mean(names.ENTROPY, _arrays(recorded, "entropies"), math.inf)
+        if is_clipping_loss(config.algorithm):
+            bounds.check_mean(names.CLIP_FRACTION, _arrays(recorded, "clipped"), 1.0)
+    if config.algorithm.importance_correction is not None:
+        weights = _arrays(recorded, "importance_weights")
+        bounds.check_mean(names.IMPORTANCE_WEIGHT, weights, math.inf)
+        bounds.check_mean(names.IMPORTANCE_MASKED, {index: each == 0.0 for index, each in weights.items()}, 1.0)
+    # A step of AdamW changes weights in float32 unless its rate is tiny or its gradient 0.
+    rate, norm = (bounds.value(name) for name in (names.LEARNING_RATE, names.GRADIENT_NORM))
+    moves = config.learner.dtype == "float32" and rate > _MIN_RATE and norm > 0
+    bounds.check(names.CHANGED_WEIGHTS, math.nextafter(0.0, 1.0) if moves else 0.0, 1.0, exact=True)
+
+
+def _arrays(recorded: Mapping[int, Mapping[str, Any]], name: str) -> dict[int, Array]:
+    return {index: arrays[name].astype(np.float64) for index, arrays in recorded.items()}
+
+
+class _Bounds:
+    """Counts comparisons of metrics with bounds."""
+
+    def __init__(self, check: Check, row: Mapping[str, Any], batch: LearnedBatch) -> None:
+        self._check, self._row, self._batch = check, row, batch
+        self._weights = dict.fromkeys(sorted(batch.learned), 0.0)  # of a token of each trajectory in the metrics
+        for part in batch.parts:
+            tokens = max(1, sum(batch.tokens[index] for index in part))
+            for index in part:
+                self._weights[index] += 1 / tokens / len(batch.parts)
+
+    def value(self, name: str) -> float:
+        """Return a metric; NaN if it is missing or no number."""
+        value = self._row.get(name)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+
+    def check(self, name: str, low: float, high: float, *, exact: bool = False) -> None:
+        """Count a comparison of a metric with its bounds."""
+        found = self.value(name)
+        slack = 0.0 if exact else _ABSOLUTE + _RELATIVE * abs(found)
+        right = low - slack <= found <= high + slack
+        self._check.add(right, f"step {self._batch.step}, {name}: expected {low:.6g} to {high:.6g}, found {found:.6g}")
+
+    def check_mean(
+        self,
+        name: str,
+        arrays: Mapping[int, Array],
+        ceiling: float,
+        *,
+        minimum: float | None = None,
+        divisor: float = 1.0,
+    ) -> None:
+        """Check a mean over all tokens, from the numbers of some that are not negative. No other is above `ceiling`."""
+        known = sum(self._weights.get(index, 0.0) * float(each.sum()) for index, each in arrays.items())
+        rest = sum(weight * self._batch.tokens[index] for index, weight in self._weights.items() if index not in arrays)
+        above = rest * ceiling if rest else 0.0
+        self.check(name, known / divisor if minimum is None else minimum, (known + above) / divisor)
+
+    def check_maximum(self, name: str, mean: str, arrays: Mapping[int, Array]) -> float:
+        """Check a maximum over all tokens, and return it.
+
+        A token that is not recorded and has the maximum is part of the mean.
+        """
+        known = max((float(each.max(initial=0.0)) for each in arrays.values()), default=0.0)
+        others = [
+            weight for index, weight in self._weights.items() if index not in arrays and self._batch.tokens[index]
+        ]
+        self.check(name, known, max(known, self.value(mean) / min(others)) if others else known)
+        return self.value(name)

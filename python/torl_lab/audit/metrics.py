@@ -12,14 +12,13 @@ from torl.run.records.files import SUMMARY_FILE
 from torl.run.records.reading import read_metrics
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.naive.dynamics import naive_dynamics, naive_greedy, naive_kinds, naive_staleness
-from torl_lab.audit.naive.records import naive_summary
+from torl_lab.audit.naive.dynamics import naive_dynamics, naive_greedy, naive_kinds, naive_staleness, naive_summary
 from torl_lab.audit.naive.responses import responses_of
 from torl_lab.audit.replay import is_complete
 
 _TOLERANCE = 1e-6
 _LOSS_TOLERANCE = 1e-5  # a sum of float32 numbers over all tokens
-_OF_ALL_PROBLEMS = (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)
+OF_ALL_PROBLEMS = (names.ACCURACY, names.GREEDY_ACCURACY, names.SOLVED)
 # They depend on a tool's complete output, which a record may truncate.
 _OF_OUTPUTS = (
     names.CROSS_CHECKED,
@@ -41,13 +40,7 @@ def check_row(
 ) -> None:
     """Compare recomputed metrics with a row of metrics, which must have no others but measured ones.
 
-    Args:
-        check: Result that the comparisons are counted in.
-        place: Place of the row, as text.
-        expected: Recomputed metrics.
-        row: Row of metrics.
-        unknown: Beginnings of plain names of metrics that are not recomputed from these records.
-        measured: Plain names of metrics that are not recomputed.
+    `unknown` has beginnings of plain names of metrics that are not recomputed from these records, `measured` has names.
     """
     for name, found in row.items():
         _, plain = names.split_evaluation(name) or ("", name)
@@ -79,29 +72,22 @@ def check_summary(check: Check, history: RunHistory) -> None:
             check.expect(f"{SUMMARY_FILE}, {name}", value, found.get(name))
 
 
-def unknown_metrics(groups: Sequence[ScoredGroup], *, metadata: bool, accuracies: bool = True) -> tuple[str, ...]:
-    """Return the beginnings of the metrics that the records of these groups do not determine.
+def unknown_metrics(groups: Sequence[ScoredGroup], *, metadata: bool) -> tuple[str, ...]:
+    """Return the beginnings of the metrics that the records of groups do not determine.
 
-    Args:
-        groups: Groups of a step or an evaluation.
-        metadata: Whether the problems have their metadata, as for `step_metrics`.
-        accuracies: Whether the number of problems is known.
+    With `metadata`, problems have their metadata, and prompts their variants, which records lack.
     """
-    unknown = () if metadata else (names.RIGHT_TOOL, _BY_KIND)
-    return unknown + (() if accuracies else _OF_ALL_PROBLEMS) + (() if _have_outputs(groups) else _OF_OUTPUTS)
+    calls = (call for trajectory, _ in responses_of(groups) for call in trajectory.tool_calls)
+    outputs = () if all(is_complete(call.outcome) for call in calls) else _OF_OUTPUTS
+    return (() if metadata else (names.RIGHT_TOOL, _BY_KIND)) + outputs
 
 
-def step_metrics(groups: Sequence[ScoredGroup], step: int, config: TrainConfig, *, metadata: bool) -> dict[str, float]:
-    """Return the metrics of a step that follow from its trajectories.
-
-    Args:
-        groups: Groups of the step.
-        step: Number of the step.
-        config: Configuration of the step.
-        metadata: Whether the problems have their metadata, and prompts their variants, which records lack.
-    """
+def step_metrics(
+    groups: Sequence[ScoredGroup], step: int, config: TrainConfig, unknown: tuple[str, ...]
+) -> dict[str, float]:
+    """Return the metrics of a step that follow from its trajectories, without unknown ones (`unknown_metrics`)."""
     trajectories = [trajectory for trajectory, _ in responses_of(groups)]
-    return _dynamics(groups, config, metadata=metadata) | naive_staleness(trajectories, step)
+    return _dynamics(groups, config, unknown) | naive_staleness(trajectories, step)
 
 
 def evaluation_metrics(
@@ -112,7 +98,7 @@ def evaluation_metrics(
     *,
     too_long: int,
     problems: int | None,
-    metadata: bool,
+    unknown: tuple[str, ...],
 ) -> dict[str, float]:
     """Return the metrics of an evaluation that follow from its trajectories, under their names in a row.
 
@@ -123,26 +109,20 @@ def evaluation_metrics(
         config: Configuration of the run.
         too_long: Number of problems whose prompts are too long.
         problems: Number of the other problems. None if it is unknown, which leaves out the fractions of all problems.
-        metadata: Whether the problems have their metadata, as for `step_metrics`.
+        unknown: Beginnings of the metrics that are left out (`unknown_metrics`).
     """
-    metrics = _dynamics(groups, config, metadata=metadata)
+    metrics = _dynamics(groups, config, unknown)
     if greedy:
         metrics |= naive_greedy(greedy)
-    for name in metrics.keys() & set(_OF_ALL_PROBLEMS):
+    for name in metrics.keys() & set(OF_ALL_PROBLEMS):
         metrics[name] *= 1.0 if problems is None else problems / (problems + too_long)
     if problems is None and too_long:
-        metrics = {name: value for name, value in metrics.items() if name not in _OF_ALL_PROBLEMS}
+        metrics = {name: value for name, value in metrics.items() if name not in OF_ALL_PROBLEMS}
     return names.evaluation_metrics(set_name, metrics)
 
 
-def _dynamics(groups: Sequence[ScoredGroup], config: LearningConfig, *, metadata: bool) -> dict[str, float]:
+def _dynamics(groups: Sequence[ScoredGroup], config: LearningConfig, unknown: tuple[str, ...]) -> dict[str, float]:
     metrics = naive_dynamics(groups)
-    if metadata and config.run.group_metrics_by is not None:
+    if config.run.group_metrics_by is not None:
         metrics |= naive_kinds(groups, config.run.group_metrics_by)
-    unknown = unknown_metrics(groups, metadata=metadata)
     return {name: value for name, value in metrics.items() if not name.startswith(unknown)}
-
-
-def _have_outputs(groups: Sequence[ScoredGroup]) -> bool:
-    """Whether the records have the complete outputs of all tools."""
-    return all(is_complete(call.outcome) for trajectory, _ in responses_of(groups) for call in trajectory.tool_calls)

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from torl.base.component import RunContext
 from torl.base.errors import RecordError
 from torl.base.options import Choice
 from torl.base.trust import Reading, continued
@@ -20,14 +20,22 @@ from torl.run.config import LearningConfig, ProblemChoice, RolloutConfig, TrainC
 from torl.run.records.files import evaluation_files, step_of_file, training_files
 from torl.run.records.reading import read_trajectories
 from torl.run.records.rows import TrajectoryRecord
+from torl.run.records.tokens import read_token_numbers
 from torl_lab.audit.advantages import check_advantages
-from torl_lab.audit.agents import agent_mismatch
-from torl_lab.audit.checks import Check, OwnCheck, check_rewards, find_problems, place_of, reward_of, version_mismatch
-from torl_lab.audit.groups import trained_records
+from torl_lab.audit.batch import LearnedBatch
+from torl_lab.audit.checks import (
+    Check,
+    OwnCheck,
+    check_rewards,
+    find_problems,
+    place_of,
+    started_reward,
+    version_mismatch,
+)
 from torl_lab.audit.history import RunHistory, evaluation_plays
 from torl_lab.audit.replay import ReplayContext
-from torl_lab.audit.tokens import number_mismatch, token_mismatch
-from torl_lab.audit.updates import check_recorded_updates
+from torl_lab.audit.tokens import record_mismatch
+from torl_lab.audit.updates import check_updates
 
 
 class TrajectoryAudit:
@@ -92,12 +100,12 @@ class TrajectoryAudit:
             advantages.add_note("outside the batch")
             updates.add_note("outside the batch")
         else:
+            batch = LearnedBatch(records, step, config, partial(read_token_numbers, self._directory, step))
             with advantages.reading(place):
-                learned = trained_records(records, config)
-                await asyncio.to_thread(check_advantages, advantages, learned, config)
+                await asyncio.to_thread(check_advantages, advantages, batch)
             with updates.reading(place):
-                learned = trained_records(records, config)
-                await asyncio.to_thread(check_recorded_updates, updates, history, learned, config)
+                if not history.may_lack_numbers(step):
+                    await asyncio.to_thread(check_updates, updates, batch)
             if not updates.compared:
                 updates.add_note("the learner did not record the tokens of this trajectory")
         return [tokens, versions, rewards, advantages, updates]
@@ -106,9 +114,8 @@ class TrajectoryAudit:
         self, check: Check, record: TrajectoryRecord, config: LearningConfig, rollout: RolloutConfig
     ) -> None:
         context = replace(self._context(config), rollout=rollout)
-        mismatch = token_mismatch if rollout.agent is None else agent_mismatch
         for each in record.episode_trajectories:
-            check.add_mismatch(each, mismatch(each.trajectory, context) or number_mismatch(each))
+            check.add_mismatch(each, record_mismatch(each, context))
 
     def _read(self, path: Path) -> Sequence[TrajectoryRecord]:
         found = path.stat()
@@ -143,9 +150,7 @@ class TrajectoryAudit:
         for known, reward in self._rewards:
             if known == choice:
                 return reward
-        reward = reward_of(choice)
-        self._stack.push_async_callback(reward.close)
-        await reward.start(RunContext(seed=config.run.seed, directory=self._directory))
+        reward = await self._stack.enter_async_context(started_reward(choice, config, self._directory))
         self._rewards.append((choice, reward))
         return reward
 

@@ -14,8 +14,7 @@ from torl.components.text.answers import find_answer
 from torl.run.records.reading import read_rows
 from torl.run.records.rows import TrajectoryRecord, decode_trajectory
 from torl_lab.audit.checks import Check, OwnCheck, place_of
-from torl_lab.audit.replay import MismatchError
-from torl_lab.audit.tokens import check_arrays
+from torl_lab.audit.replay import MismatchError, check_arrays
 from torl_lab.exchange import foreign_format, read_foreign, readers
 
 _UNCHECKED: Final = {

@@ -1,17 +1,30 @@
-"""The problem sets of a run, read again and rendered again as prompts."""
+"""The problems of a run: read and rendered again as prompts, and drawn again in the order of its sampler.
 
+The audit's own sampler gives the order of torl's samplers. The run's is called a second time for its position, which
+checkpoints have, and for the order of a sampler that is not torl's.
+"""
+
+import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
-from torl.base.errors import TorlError
+from torl.base.errors import NotTrustedError, TorlError
 from torl.base.types import Problem, Prompt
+from torl.components.data import PromptSampler, Sampler, StreamSampler
 from torl.components.text.prompts import PromptStream
 from torl.components.text.sources import digest_problems, is_digest
 from torl.rollout.grading import ProblemsById
 from torl.rollout.model_directory import ModelDirectory
-from torl.run.config import ProblemChoice, PromptConfig
-from torl_lab.audit.checks import Check
+from torl.run.config import ProblemChoice, PromptConfig, RolloutConfig, TrainConfig
+from torl.run.records.rows import TrajectoryRecord
+from torl_lab.audit.batch import LearnedBatch
+from torl_lab.audit.checks import Check, order_mismatch
+from torl_lab.audit.naive import location_of
+from torl_lab.audit.naive.samplers import NAIVE_SAMPLERS, NaiveStream
+from torl_lab.audit.naive.selection import naive_next_round
 
 
 class ProblemSet(ProblemsById):
@@ -26,16 +39,7 @@ class ProblemSet(ProblemsById):
         model: ModelDirectory,
         limit: int | None,
     ) -> None:
-        """Prepare the set.
-
-        Args:
-            check: Check that receives notes on prompts that cannot be compared.
-            name: Key of the source in the configuration.
-            choice: Problem source.
-            config: Prompt template.
-            model: Model with its tokenizer and tools.
-            limit: Number of problems that are used. None for all.
-        """
+        """Prepare `limit` problems of the source `name`. Notes on prompts that cannot be compared go to `check`."""
         self.name = name
         self._check, self._config, self._model, self._choice = check, config, model, choice
         self._rendered: dict[Problem, Prompt | None] = {}
@@ -93,3 +97,129 @@ class ProblemSet(ProblemsById):
             self._check.add_note(f"prompts of {self.name} cannot be rendered: {error}")
             return None
         return ids, len(self._problems) - len(ids)
+
+
+_SOURCE = "the sampler (data.sampler, run.seed)"
+_IGNORE_ACCURACIES = (PromptSampler.record_accuracies, StreamSampler.record_accuracies)
+
+
+class ProblemOrder:
+    """The problems of each step, drawn again. Call `open` for each configuration, then `check_step` for its steps."""
+
+    def __init__(self, check: Check) -> None:
+        """Count the steps in `check`."""
+        self._check = check
+        self._sampler: Sampler | None = None
+        self._naive: Any = None  # of `NAIVE_SAMPLERS`; None for a sampler that is not torl's
+        self._rollout: RolloutConfig | None = None
+        self.positions: dict[int, Any] = {}
+        """State of the sampler at the start of each step, as in a checkpoint, and after the last one."""
+        self.problems: dict[int, Sequence[str]] = {}
+        """Ids of the problems of each step that has drawn once, and has played all of them."""
+
+    def open(
+        self, config: TrainConfig, prompts: PromptStream, step: int, source_has_changed: Callable[[], bool]
+    ) -> None:
+        """Make the sampler of a configuration, which continues that of the last one, unless the order is unknown.
+
+        `source_has_changed` is asked if no sampler can be made.
+        """
+        before, self._rollout = self._rollout, config.rollout
+        if step > 0 and self._sampler is None:
+            return
+        if before is not None and before.max_staleness and _divides_otherwise(before, config):
+            self.drop("a resumed run divided the problems of the steps that had been played ahead in another way")
+            return
+        choice, seed = config.data.sampler, config.run.seed
+        formula = NAIVE_SAMPLERS.get(location_of(choice.target))
+        try:
+            # Prompts are rendered once, unless the sampler is for files that exceed memory.
+            read = prompts if formula in (None, NaiveStream) else list(prompts)
+            sampler: Sampler = choice.make(read, seed)
+            if self._sampler is not None:
+                sampler.load_state_dict(self._sampler.state_dict())
+            naive = None if formula is None else formula(read, seed, **choice.options.model_dump())
+        except TorlError as error:
+            if not isinstance(error, NotTrustedError) and not source_has_changed():
+                self._check.add(False, f"the problems of step {step} cannot be drawn again: {error}")
+            self.drop(str(error))
+            return
+        if naive is None:
+            self._check.add_note(f"{choice.name} has no second implementation: its order is that of a second call")
+        elif self._naive is not None:
+            naive.resume(self._naive)
+        self._sampler, self._naive = sampler, naive
+        uses_accuracies = getattr(type(sampler), "record_accuracies", None) not in _IGNORE_ACCURACIES
+        if config.rollout.max_staleness and (config.selection.dynamic_sampling or uses_accuracies):
+            self.drop("it depends on the time at which accuracies were known (rollout.max_staleness)")
+        self._keep_position(step)
+
+    @property
+    def epoch(self) -> int | None:
+        """Epoch after the last step that was checked; None if the order is unknown."""
+        sampler = self._naive or self._sampler
+        return None if sampler is None else int(sampler.epoch)
+
+    def drop(self, reason: str) -> None:
+        """Leave the order of later steps unchecked."""
+        self._sampler = self._naive = None
+        self._check.add_note(f"the order of problems was not checked: {reason}")
+
+    def check_step(self, batch: LearnedBatch, *, failed: int, source_has_changed: Callable[[], bool]) -> None:
+        """Draw the problems of a step again and compare. Whole groups of failed episodes may be missing.
+
+        `source_has_changed` is asked before a mismatch.
+        """
+        step, is_dynamic = batch.step, batch.config.selection.dynamic_sampling
+        found = [members[0].trajectory.prompt.problem.id for members in batch.groups.values()]
+        if found and not failed and not is_dynamic:
+            self.problems[step] = found
+        if self._sampler is None:
+            return
+        if is_dynamic and (failed or not found):
+            self.drop(f"the rounds of step {step} are unknown")
+            return
+        expected = self._draw(self._sampler, batch)
+        if failed:
+            expected = [name for name in expected if name in found]
+        if found and found != expected and source_has_changed():
+            self.drop("data.train has changed since the run")
+            return
+        self._keep_position(step + 1)
+        if found:
+            self._check.add(found == expected, f"step {step}: {order_mismatch(expected, found, _SOURCE)}")
+
+    def _draw(self, sampler: Sampler, batch: LearnedBatch) -> list[str]:
+        """Return the ids of a step's problems in the order in which it plays them."""
+        config, wanted = batch.config, batch.config.rollout.prompts_per_step
+        by_id = {members[0].trajectory.prompt.problem.id: members for members in batch.groups.values()}
+        names: dict[str, Sequence[TrajectoryRecord] | None] = {}
+        count, rounds = wanted, 0
+        while True:
+            drawn = [prompt.problem.id for prompt in sampler.take(count)]
+            if self._naive is not None:
+                drawn = self._naive.take(count)
+            new = {name: by_id.get(name) for name in drawn if name not in names}
+            accuracies = {
+                name: fmean(each.grade.correct for each in records) for name, records in new.items() if records
+            }
+            for each in (sampler, self._naive):
+                if each is not None:
+                    each.record_accuracies(accuracies)
+            names |= new
+            rounds += 1
+            if not config.selection.dynamic_sampling or None in new.values():
+                return list(names)
+            chosen = replace(batch, records=[each for records in names.values() for each in records or ()]).selection
+            if not chosen.missing or rounds == config.selection.max_rounds or len(names) == len(sampler):
+                return list(names)
+            count = min(naive_next_round(wanted, chosen.kept, len(names)), len(sampler))
+
+    def _keep_position(self, step: int) -> None:
+        if self._sampler is not None:
+            self.positions[step] = json.loads(json.dumps(self._sampler.state_dict()))
+
+
+def _divides_otherwise(before: RolloutConfig, config: TrainConfig) -> bool:
+    """Whether steps may draw other numbers of problems than the steps before them."""
+    return before.prompts_per_step != config.rollout.prompts_per_step or config.selection.dynamic_sampling

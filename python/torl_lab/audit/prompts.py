@@ -82,12 +82,7 @@ class PromptAudit:
     ) -> None:
         """Check the prompts of an evaluation's file, in the order of the problem set.
 
-        Args:
-            name: Name of the problem set.
-            records: Records of the file.
-            place: Evaluation, as text.
-            failed: Number of failed episodes, for which problems may be missing.
-            too_long: Number of problems with too long prompts, which records do not have.
+        Problems of failed episodes may be missing. Records do not have problems with too long prompts.
         """
         problems = self.evaluations[name]
         recorded = self._history.source_of(self._config, problems.name)

@@ -1,14 +1,13 @@
 """The check of a run's receipt: its records, and a random part of the calls and grades again."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from random import SystemRandom
 from typing import Any, Final, TypeVar
 
-from torl.base.component import RunContext
 from torl.base.errors import NotTrustedError, TorlError
 from torl.base.seeds import derive_seed
 from torl.base.trust import reading
@@ -20,12 +19,13 @@ from torl.run.records.files import step_of_file, training_files
 from torl.run.records.reading import read_rows
 from torl.run.records.rows import decode_trajectory
 from torl.run.records.run_directory import read_configs
-from torl_lab.audit.checks import Check, check_rewards, find_problems, reward_of
-from torl_lab.audit.receipt_records import ReceiptAudit, check_records
-from torl_lab.audit.resumed import repeat_if_resumed
+from torl_lab.audit.checks import check_rewards, find_problems, started_reward
+from torl_lab.audit.history import receipt_lines
+from torl_lab.audit.receipt_records import ReceiptCheck, check_receipt
 from torl_lab.replay.calls import CallSandboxes, compare_outcomes, sandbox_of
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SHARE: Final = 0.01
 """Share of the calls that run again."""
@@ -33,7 +33,7 @@ SHARE: Final = 0.01
 
 async def verify_receipt(
     directory: Path, head: str | None = None, share: float = SHARE, *, trust: bool = False
-) -> ReceiptAudit:
+) -> ReceiptCheck:
     """Check the records, then run a random share of the calls and grade a random share of the groups again.
 
     Args:
@@ -46,19 +46,42 @@ async def verify_receipt(
         TorlError: The configuration cannot be read, or the sandbox or the reward failed.
     """
 
-    async def attempt() -> ReceiptAudit:
-        audit = await asyncio.to_thread(check_records, directory, head)
-        if audit.wrong:
-            return audit  # the records are not the run's
+    async def attempt() -> ReceiptCheck:
+        check = await asyncio.to_thread(check_receipt, directory, head)
+        if check.wrong:
+            return check  # the records are not the run's
         with reading(trust=trust) as opened:
-            await _run_share(directory, share, audit)
-            audit.not_trusted += opened.lines()
-        return audit
+            await _run_share(directory, share, check)
+            check.not_trusted += opened.lines()
+        return check
 
-    return await repeat_if_resumed(directory, attempt, lambda audit: not audit.wrong)
+    return await repeat_if_resumed(directory, attempt, lambda check: not check.wrong)
 
 
-async def _run_share(directory: Path, share: float, audit: ReceiptAudit) -> None:
+async def repeat_if_resumed(
+    directory: Path, audit: Callable[[], Awaitable[Result]], is_right: Callable[[Result], bool]
+) -> Result:
+    """Audit a run, again for as long as an audit fails and the run has been resumed in the meantime.
+
+    A resume removes records that the audit expects. A run that only continues appends to its records.
+    """
+    while True:
+        before = await asyncio.to_thread(receipt_lines, directory)
+        try:
+            result = await audit()
+            if is_right(result) or not await asyncio.to_thread(_was_resumed, directory, before):
+                return result
+        except (OSError, TorlError):
+            if not await asyncio.to_thread(_was_resumed, directory, before):
+                raise
+
+
+def _was_resumed(directory: Path, before: list[dict[str, Any]]) -> bool:
+    now = receipt_lines(directory)
+    return now[: len(before)] != before or any(line["event"] == "start" for line in now[len(before) :])
+
+
+async def _run_share(directory: Path, share: float, check: ReceiptCheck) -> None:
     """Run calls and grade groups again."""
     configs = await asyncio.to_thread(read_configs, directory)
     drawn = await asyncio.to_thread(draw_share, directory, share)
@@ -70,9 +93,9 @@ async def _run_share(directory: Path, share: float, audit: ReceiptAudit) -> None
                 continue
             rows = await asyncio.to_thread(read_lines, path, {line for line, _ in places})
             for line, number in places:
-                ran += await _run_again(rows[line], number, config.at_step(step), sandboxes, audit)
-    audit.calls = (drawn.total, ran)
-    await _grade_again(directory, drawn.groups, configs, audit)
+                ran += await _run_again(check, rows[line], number, config.at_step(step), sandboxes)
+    check.calls = (drawn.total, ran)
+    await _grade_again(check, directory, drawn.groups, configs)
 
 
 def _start_of(path: Path, configs: Sequence[tuple[int, LearningConfig]]) -> int:
@@ -82,68 +105,60 @@ def _start_of(path: Path, configs: Sequence[tuple[int, LearningConfig]]) -> int:
 
 
 async def _run_again(
-    row: Mapping[str, Any], number: int, config: TrainConfig, sandboxes: CallSandboxes, audit: ReceiptAudit
+    check: ReceiptCheck, row: Mapping[str, Any], number: int, config: TrainConfig, sandboxes: CallSandboxes
 ) -> bool:
     """Run a call of the sandbox again in the state of its session, and return whether it could be run."""
     recorded = row["tool_calls"][number]
     choice = sandbox_of(config, recorded["tool"])
     if choice is None:
-        if (note := f"calls of {recorded['tool']!r} do not run in the sandbox") not in audit.notes:
-            audit.notes.append(note)
+        check.add_note(f"calls of {recorded['tool']!r} do not run in the sandbox")
         return False
     seed = derive_seed(config.run.seed, row["step"], row["problem"])
     try:
         session = await sandboxes.session_before(row, number, seed, choice)
     except NotTrustedError:
         return False
-    outcome = clean_outcome(await session.call(recorded["arguments"]))
-    if different := compare_outcomes(recorded, outcome):
-        place = f"step {row['step']}, {row['group']}, sample {row['sample']}, call {number}"
-        audit.wrong.append(f"{place}: another {different[0].name} when run again")
+    different = compare_outcomes(recorded, clean_outcome(await session.call(recorded["arguments"])))
+    place = f"step {row['step']}, {row['group']}, sample {row['sample']}, call {number}"
+    check.add(not different, f"{place}: another {next(iter(different), None)} when run again")
     return True
 
 
 async def _grade_again(
+    check: ReceiptCheck,
     directory: Path,
     drawn: Mapping[Path, Sequence[str]],
     configs: Sequence[tuple[int, LearningConfig]],
-    audit: ReceiptAudit,
 ) -> None:
     """Grade groups again, those of each start of the run with one reward."""
     for number, paths in groupby(drawn, key=lambda path: _start_of(path, configs)):
         config = configs[number][1]
         if not isinstance(config, TrainConfig):
             continue
-        reward, source = reward_of(config.reward), ProblemsById(config.data.train)
-        try:
-            await reward.start(RunContext(seed=config.run.seed, directory=directory))
+        source = ProblemsById(config.data.train)
+        async with started_reward(config.reward, config, directory) as reward:
             for path in paths:
                 limit = config.at_step(step_of_file(path) or 0).rollout.max_response_tokens
                 for name, rows in (await asyncio.to_thread(read_groups, path, drawn[path])).items():
-                    await _grade_group(name, rows, reward, source, limit, audit)
-        finally:
-            await reward.close()
+                    await _grade_group(check, name, rows, reward, source, limit)
 
 
 async def _grade_group(
+    check: ReceiptCheck,
     name: str,
     rows: Sequence[Mapping[str, Any]],
     reward: Reward,
     source: ProblemsById,
     max_response_tokens: int,
-    audit: ReceiptAudit,
 ) -> None:
-    check = Check("rewards")
+    before = check.compared
     try:
         records = [decode_trajectory(row) for row in rows]
         problems = await asyncio.to_thread(find_problems, records, source)
         await check_rewards(check, records, reward, max_response_tokens, problems)
     except (KeyError, TypeError, ValueError) as error:
         raise TorlError(f"{name}: not a group of trajectories: {error}") from error
-    audit.graded += check.compared
-    audit.wrong += check.examples
-    if check.note and check.note not in audit.notes:
-        audit.notes.append(check.note)
+    check.graded += check.compared - before
 
 
 @dataclass(slots=True)

@@ -1,10 +1,12 @@
-"""The context that recorded episodes are replayed in, and the checks of calls, outcomes and environment replies."""
+"""The context that episodes are replayed in, and the checks of their calls, outcomes, replies and arrays of tokens."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from torl._core import Vocabulary
 from torl.base.types import (
@@ -25,6 +27,7 @@ from torl.components.tools import PythonTool
 from torl.rollout.observation import observation_text
 from torl.run.config import RolloutConfig
 from torl.run.records.row_types import MAX_OUTPUT_CHARACTERS
+from torl_lab.audit.checks import MAX_LOGPROB
 
 
 class MismatchError(Exception):
@@ -95,16 +98,10 @@ def turn_replies(trajectory: Trajectory) -> Iterator[TurnReply]:
 
 
 def check_observation(reply: TurnReply, turn: Turn, overshoot: bytes, context: ReplayContext) -> list[int] | None:
-    """Check the calls of a turn and return the token ids of the observation after it.
+    """Check the calls of a turn, and return the token ids of the observation after it.
 
-    Args:
-        reply: Reply to the turn.
-        turn: Turn with the calls, from its token ids.
-        overshoot: Part of the turn's last token after the end of the turn.
-        context: Context of the run.
-
-    Returns:
-        Token ids, or None if the record truncates an observation with markup.
+    `overshoot` is the part of the turn's last token after its end. The result is None if the record truncates an
+    observation with markup.
 
     Raises:
         MismatchError: The calls contradict the turn, their outcomes or their observation.
@@ -138,13 +135,7 @@ def check_observation(reply: TurnReply, turn: Turn, overshoot: bytes, context: R
 
 
 def check_environment_reply(turn: Turn, calls: Sequence[ToolCall], *, closed: bool, context: ReplayContext) -> None:
-    """Check that the environment was allowed to reply to a turn.
-
-    Args:
-        turn: Turn before the reply.
-        calls: Calls of the turn that have results.
-        closed: Whether the turn ended with an end token.
-        context: Context of the run.
+    """Check that the environment was allowed to reply to a turn with these calls, `closed` by an end token or not.
 
     Raises:
         MismatchError: The run has no environment, or the turn is not a complete message without calls.
@@ -205,3 +196,24 @@ def python_mismatch(outcome: Outcome) -> str | None:
     if not (named and outcome.text in lines | {outcome.error}) or outcome.error not in traceback:
         return "its text differs from the exception line of its traceback"
     return None
+
+
+def check_arrays(trajectory: Trajectory, turns: Sequence[Turn]) -> None:
+    """Check the loss mask, the log-probabilities and the policy versions of a trajectory against its turns.
+
+    Raises:
+        MismatchError: The mask does not cover exactly the turns, an observation token has a number, or a
+            log-probability is impossible.
+    """
+    sampled = [False] * len(trajectory)
+    for turn in turns:
+        sampled[turn.start : turn.stop] = [True] * (turn.stop - turn.start)
+    mask = trajectory.loss_mask_T.tolist()
+    if mask != sampled:
+        index = next(index for index, (a, b) in enumerate(zip(mask, sampled, strict=True)) if a != b)
+        raise MismatchError(f"the loss mask is {mask[index]} at token {index}")
+    if not (trajectory.rollout_logprobs_T <= MAX_LOGPROB).all() or np.isinf(trajectory.rollout_logprobs_T).any():
+        raise MismatchError("a log-probability is above 0 or not finite")
+    observed = ~trajectory.loss_mask_T
+    if trajectory.rollout_logprobs_T[observed].any() or (trajectory.policy_versions_T[observed] != -1).any():
+        raise MismatchError("an observation token has a logprob or a policy version")

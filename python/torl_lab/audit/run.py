@@ -3,30 +3,8 @@
     torl verify RUN [--logprob-samples 64]
     torl verify RUN --receipt [--head HASH]
 
-The records are recomputed independently and compared:
-
-- files: a file of trajectories for every step and evaluation and no others, with the expected number of trajectories
-- groups: all samples of each prompt, once
-- prompts: the problems of each step against the sampler, questions and reference answers against the problem source,
-  prompt tokens against the template
-- tokens: turns, loss mask, calls and observations from the token ids alone; the decoded text; observations against the
-  outcomes of their calls; for agent programs, the tokens between turns against the program's messages
-- versions: the policy version of every token against `rollout.max_staleness`
-- rewards: second grading with the run's reward, including parts and turn rewards
-- selection: advantages in exactly the groups that the selection keeps
-- advantages: naive implementations of the estimators
-- metrics: all values in `metrics.jsonl` that follow from trajectories, the learner's counts, learning rate and first
-  loss, and `summary.json`
-- updates: the learner's numbers of tokens: the recorded groups, the optimizer step, advantages, importance weights and
-  clipping from the log-probabilities
-- checkpoints: the ones that the run keeps, with the hashes of their files and the position of the sampler; the exported
-  model against the last of them
-- logprobs: plain transformers in float32, with the weights of the initial model and of every checkpoint, including
-  greedy evaluations and the reference model
-- receipt: every byte of configurations, metrics, trajectories, tokens, manifests of checkpoints and the exported model
-  against the hashes that the run wrote; every entry of its starts, and the first steps of their configurations
-
-Of fine-tuning, the checks of evaluations and checkpoints, and:
+`docs/algorithms.md` says what each check compares. Of fine-tuning, there are the checks of evaluations and checkpoints,
+and:
 
 - files: the examples of every step
 - selection: distinct examples in a step, and no example used twice more often than another
@@ -46,12 +24,10 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from torl.base.component import RunContext
 from torl.base.errors import ConfigError, RecordError
 from torl.base.trust import NOT_TRUSTED, add_trust_option, import_from_here, reading
 from torl.commands.command import reports_errors
@@ -60,17 +36,16 @@ from torl.run.config import FinetuneConfig, TrainConfig
 from torl.run.display.console import Console, ProgressLine
 from torl.run.records.run_directory import has_only_started
 from torl_lab.audit.checkpoints import ReplayedState, check_checkpoints
-from torl_lab.audit.checks import COLUMNS, Check, reward_of
+from torl_lab.audit.checks import COLUMNS, Check, started_reward
 from torl_lab.audit.evaluations import Checks, EvaluationAudit
 from torl_lab.audit.finetuning import check_finetuning
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.logprobs import SampledTrajectories
 from torl_lab.audit.metrics import check_summary
 from torl_lab.audit.one_file import verify_file
-from torl_lab.audit.order import ProblemOrder
-from torl_lab.audit.receipt import verify_receipt
-from torl_lab.audit.receipt_records import check_receipt
-from torl_lab.audit.resumed import repeat_if_resumed
+from torl_lab.audit.problem_sets import ProblemOrder
+from torl_lab.audit.receipt import repeat_if_resumed, verify_receipt
+from torl_lab.audit.receipt_records import check_records
+from torl_lab.audit.sampled import SampledTrajectories
 from torl_lab.audit.starts import check_starts
 from torl_lab.audit.steps import StepAudit
 
@@ -167,7 +142,8 @@ async def _verify_run(directory: Path, logprob_samples: int) -> Audit:
     with Console(sys.stderr) as console:
         replayed = await _check_records(history, checks, sampled, console)
         history.check_files(checks.files)
-        await asyncio.to_thread(check_receipt, checks.receipt, directory)
+        # The files of checkpoints have another check.
+        await asyncio.to_thread(check_records, checks.receipt, directory, hash_checkpoints=False)
         await asyncio.to_thread(check_starts, checks.receipt, history)
         await asyncio.to_thread(check_summary, checks.metrics, history)
         await asyncio.to_thread(check_checkpoints, checks.checkpoints, history, replayed)
@@ -196,19 +172,18 @@ async def _check_records(
             if not config.plays_episodes:
                 continue
             audit = await asyncio.to_thread(EvaluationAudit.open, config, history, checks, sampled)
-            context = RunContext(seed=config.run.seed, directory=history.directory)
-            async with _started(reward_of(config.reward), context) as reward:
+            async with started_reward(config.reward, config, history.directory) as reward:
                 if isinstance(config, TrainConfig) and steps:
                     step_audit = await asyncio.to_thread(
                         StepAudit.open, config, order, audit, steps[0], replayed.critic_steps
                     )
                     for step in steps:
-                        await step_audit.at_step(step).check_step(step, reward)
+                        await step_audit.check_step(step, reward)
                         progress.advance()
                 if config.evaluation.reward is None:
                     await _check_evaluations(audit, evaluations, reward, progress)
             if config.evaluation.reward is not None:
-                async with _started(reward_of(config.evaluation.reward), context) as reward:
+                async with started_reward(config.evaluation.reward, config, history.directory) as reward:
                     await _check_evaluations(audit, evaluations, reward, progress)
     return replayed
 
@@ -219,12 +194,3 @@ async def _check_evaluations(
     for step in steps:
         await audit.check_evaluation(step, reward)
         progress.advance()
-
-
-@asynccontextmanager
-async def _started(reward: Reward, context: RunContext) -> AsyncIterator[Reward]:
-    try:
-        await reward.start(context)
-        yield reward
-    finally:
-        await reward.close()

@@ -67,12 +67,7 @@ OF_A_RESUME: Final[Mapping[str, Callable[[Any], bool]]] = MappingProxyType({"rem
 
 
 def check_starts(check: Check, history: RunHistory) -> None:
-    """Check the lines of all starts, and that each configuration is that of the starts from its first step on.
-
-    Args:
-        check: Result that the starts are counted in.
-        history: History of the run.
-    """
+    """Check the lines of all starts, and that each configuration is that of the starts from its first step on."""
     for path, first in read_first_steps(history.directory):
         check.add(first is not None, f"{path.name}: expected the first step that it applies to in its first line")
     if not history.receipt:

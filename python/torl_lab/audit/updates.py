@@ -1,73 +1,28 @@
 """The check of the learner's numbers of tokens: against the records of their trajectories, and against each other."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from torl.base.types import UpdateNumbers
-from torl.run.config import AlgorithmConfig, TrainConfig
-from torl.run.records.files import token_file
+from torl.run.config import AlgorithmConfig
 from torl.run.records.rows import TrajectoryRecord
-from torl.run.records.tokens import TokenKey, read_token_numbers
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import MAX_LOGPROB, Check, place_of
-from torl_lab.audit.history import RunHistory
-from torl_lab.audit.learning import LearnedBatch
-from torl_lab.audit.logprobs import SampledTrajectories
-from torl_lab.audit.naive.batches import naive_recorded_groups
-from torl_lab.audit.naive.learner import naive_clipped, naive_weights
-
-Numbers = npt.NDArray[np.float64]
+from torl_lab.audit.naive.learner import Array, naive_clipped, naive_recorded_groups, naive_weights
 
 _TOLERANCE: Final = 2e-5  # of numbers that the learner computes in float32
 
 
-def check_recorded_updates(
-    check: Check,
-    history: RunHistory,
-    records: Sequence[TrajectoryRecord],
-    config: TrainConfig,
-    sampled: SampledTrajectories | None = None,
-) -> None:
-    """Read the numbers of a step and check them.
-
-    Args:
-        check: Result that the comparisons are counted in.
-        history: History of the run.
-        records: Records of the step.
-        config: Configuration of the step.
-        sampled: Trajectories whose log-probabilities are recomputed; these are added.
-    """
-    step = records[0].step
-    if not token_file(history.directory, step).exists() and history.may_lack_row(step):
-        return  # the run has stopped before it wrote the file
-    numbers = read_token_numbers(history.directory, step)
-    check_updates(check, records, numbers, config)
-    if sampled is not None:
-        sampled.add_updates(records, numbers)
-
-
-def check_updates(
-    check: Check, records: Sequence[TrajectoryRecord], numbers: Mapping[TokenKey, UpdateNumbers], config: TrainConfig
-) -> None:
-    """Check the numbers of a step.
-
-    Args:
-        check: Result that the comparisons are counted in, one for each trajectory.
-        records: Records of the step.
-        numbers: The learner's numbers.
-        config: Configuration of the step.
-    """
-    if not records:
-        return
-    step = records[0].step
-    learned_batch, algorithm = LearnedBatch.from_records(records, step, config), config.algorithm
-    batch, learned = list(zip(learned_batch.keys, learned_batch.records, strict=True)), learned_batch.learned
-    places = {key: index for index, (key, _) in enumerate(batch)}
-    parts = enumerate(learned_batch.mini_batches(step, config, "policy"))
+def check_updates(check: Check, batch: LearnedBatch) -> None:
+    """Check the learner's numbers of a step, as one comparison for each trajectory."""
+    step, config, keys, learned, numbers = batch.step, batch.config, batch.keys, batch.learned, batch.numbers
+    places = {key: index for index, key in enumerate(keys)}
+    parts = enumerate(batch.mini_batches("policy"))
     last = {index: number for number, part in parts for index in part}
-    groups = dict.fromkeys(key.group for index, (key, _) in enumerate(batch) if index in learned)
+    groups = dict.fromkeys(keys[index].group for index in sorted(learned))
     drawn = naive_recorded_groups(list(groups), step, config)
     recorded = {key.group for key in numbers}
     check.expect(f"step {step}: recorded groups", sorted(drawn), sorted(recorded))
@@ -75,15 +30,15 @@ def check_updates(
     if order != sorted(order):
         check.add(False, f"step {step}: expected the recorded trajectories in the order of the batch")
     for index in sorted(learned):
-        if batch[index][0].group in drawn & recorded and batch[index][0] not in numbers:
-            check.add(False, f"{place_of(batch[index][1])}: expected numbers of its tokens, found none")
+        if keys[index].group in drawn & recorded and keys[index] not in numbers:
+            check.add(False, f"{place_of(batch.trajectories[index])}: expected numbers of its tokens, found none")
     for trajectory, found in numbers.items():
         if trajectory not in places:
             check.add(False, f"step {step}: {trajectory} is recorded, but is not in the batch")
             continue
         index = places[trajectory]
-        record = batch[index][1]
-        mismatch, wrong = _mismatch(record, found, algorithm, hidden=learned_batch.masked[index])
+        record = batch.trajectories[index]
+        mismatch, wrong = _mismatch(record, found, config.algorithm, hidden=batch.masked[index])
         if mismatch is None and found.update != last[index]:
             mismatch = f"update {found.update}, expected {last[index]}, the last with the trajectory"
         check.add(mismatch is None, f"{place_of(record)}: {mismatch}", tokens=wrong)
@@ -107,7 +62,7 @@ def _mismatch(
 
 
 def _differences(
-    record: TrajectoryRecord, arrays: Mapping[str, Numbers], mask_T: npt.NDArray[np.bool_], algorithm: AlgorithmConfig
+    record: TrajectoryRecord, arrays: Mapping[str, Array], mask_T: npt.NDArray[np.bool_], algorithm: AlgorithmConfig
 ) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
     """Yield a description of each comparison, with the tokens with a loss at which it fails."""
     missing = {"learner_logprobs", "entropies", "advantages"} - arrays.keys()
@@ -137,6 +92,6 @@ def _differences(
         yield "a clipping that does not follow from ratio and advantage", ~np.isnan(clipped) & (flags != clipped)
 
 
-def _differs(found: Numbers, expected: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+def _differs(found: Array, expected: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
     differs: npt.NDArray[np.bool_] = ~np.isclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE)
     return differs

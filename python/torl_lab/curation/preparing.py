@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from torl.base.errors import DataError
 from torl.base.types import Problem
-from torl.components.data.files import InvalidRowError
-from torl.components.data.rows import SkippedRowError
+from torl.components.data.rows import InvalidRowError, SkippedRowError, row_id
 from torl.components.text.sources import UnreadFields
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write, record_errors

@@ -3,7 +3,7 @@
 import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,26 +72,17 @@ class CallSandboxes(AsyncExitStack):
         return tool
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """A part of a call's outcome that differs from the record."""
-
-    name: str
-    recorded: Any
-    now: Any
-
-
-def compare_outcomes(call: Mapping[str, Any], outcome: Outcome) -> list[Difference]:
-    """Return the parts of a recorded call and of a new outcome that differ.
+def compare_outcomes(call: Mapping[str, Any], outcome: Outcome) -> dict[str, tuple[Any, Any]]:
+    """Return the parts of a recorded call and of a new outcome that differ, by name: as recorded, and as they are now.
 
     Times and memory are not compared. Texts are compared as far as the record has them.
     """
-    pairs = [("status", call["status"], outcome.status.value), ("error", call.get("error"), outcome.error)]
-    pairs.append(("text", call.get("text", ""), outcome.text))
+    pairs = {"status": (call["status"], outcome.status.value), "error": (call.get("error"), outcome.error)}
+    pairs["text"] = call.get("text", ""), outcome.text
     recorded = call.get("details") or {}
-    pairs += [(name, recorded[name], outcome.details.get(name)) for name in _COMPARED_DETAILS if name in recorded]
-    return [Difference(name, before, _cut(now)) for name, before, now in pairs if before != _cut(now)]
-
-
-def _cut(value: Any) -> Any:
-    return value[:MAX_OUTPUT_CHARACTERS] if isinstance(value, str) else value
+    pairs |= {name: (recorded[name], outcome.details.get(name)) for name in _COMPARED_DETAILS if name in recorded}
+    cut = {
+        name: (before, now[:MAX_OUTPUT_CHARACTERS] if isinstance(now, str) else now)
+        for name, (before, now) in pairs.items()
+    }
+    return {name: (before, now) for name, (before, now) in cut.items() if before != now}

@@ -1,5 +1,6 @@
-"""The first difference of two records of a step, and of two runs."""
+"""The first difference of two records of a step, and of two runs, and the command `torl diff`."""
 
+import argparse
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 from torl.base.errors import ConfigError, RecordError
 from torl.base.options import dotted_leaves, read_toml
 from torl.base.removed import translated
+from torl.commands.command import reports_errors
 from torl.run.records import metric_names as names
 from torl.run.records.content import KINDS, content_of, episode_rows, is_content
 from torl.run.records.files import CONFIG_FILE, step_of_file, training_files
@@ -37,6 +39,18 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.place}: {_short(self.before)} -> {_short(self.after)}"
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `torl diff` and return the exit status: 0 if the runs are equal, 1 if they differ, 2 for an error."""
+    parser = argparse.ArgumentParser("torl diff", description="Name the first difference of two runs.")
+    parser.add_argument("first", metavar="A", type=Path, help="run directory")
+    parser.add_argument("second", metavar="B", type=Path, help="run directory")
+    options = parser.parse_args(arguments)
+    found = list(run_differences(options.first, options.second))
+    print("\n".join(map(str, found)) or "no difference")
+    return int(bool(found))
 
 
 def run_differences(first: Path, second: Path) -> Iterator[Difference]:

@@ -1,8 +1,9 @@
-"""Make a step of a run again from its seed and the nearest checkpoint, with the components of training."""
+"""Make a step of a run again from its seed and the nearest checkpoint: the command `torl replay`."""
 
+import argparse
 import asyncio
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from torl.base.errors import CheckpointError, ConfigError, RecordError
 from torl.base.runtime.cluster import open_cluster
 from torl.base.runtime.processes.supervision import first_error, has_defect
-from torl.base.trust import reading, require_nothing_refused
+from torl.base.trust import add_trust_option, import_from_here, reading, require_nothing_refused
+from torl.commands.command import reports_errors
 from torl.learner.checkpoint.directory import checkpoint_path, checkpoint_steps, verify_checkpoint
 from torl.run.config import TrainConfig
 from torl.run.config.loading import load_config
@@ -42,6 +44,30 @@ class Replay:
     def equal(self) -> bool:
         """Whether the step is the recorded one, byte for byte without times."""
         return not self.differences
+
+
+@reports_errors
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `torl replay` and return the exit status: 0 if the step is equal, 1 if it differs, 2 for an error.
+
+    It is 3 if the run's files name something that the step needs, and --trust was not given.
+    """
+    parser = argparse.ArgumentParser("torl replay", description="Make a step of a run again and compare it.")
+    parser.add_argument("run", metavar="RUN", type=Path, help="run directory")
+    parser.add_argument("--step", type=int, required=True, help="step, counted from 0")
+    parser.add_argument("--change", metavar="SETTING=VALUE", action="append", default=[], help="setting of the step")
+    parser.add_argument("--output", metavar="DIRECTORY", type=Path, help="empty directory for the new records")
+    add_trust_option(parser)
+    options = parser.parse_args(arguments)
+    if options.trust:
+        import_from_here()
+    if wrong := [text for text in options.change if "=" not in text]:
+        raise ConfigError(f"--change {wrong[0]}: expected SETTING=VALUE")
+    changes = {name: value for name, _, value in (text.partition("=") for text in options.change)}
+    result = asyncio.run(replay_step(options.run, options.step, changes, output=options.output, trust=options.trust))
+    verdict = f"step {result.step}: {'equal' if result.equal else 'differs'}"
+    print(*filter(None, [result.note]), *result.differences, verdict, sep="\n")
+    return int(not result.equal)
 
 
 async def replay_step(

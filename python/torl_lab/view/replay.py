@@ -49,8 +49,8 @@ class Replayer:
             "outcome": outcome_json(outcome),
             "reproduced": not differences,
             "differences": [
-                {"name": each.name, "recorded": shorten(each.recorded), "now": shorten(each.now)}
-                for each in differences
+                {"name": name, "recorded": shorten(recorded), "now": shorten(now)}
+                for name, (recorded, now) in differences.items()
             ],
             "note": note,
         }

@@ -11,7 +11,7 @@ from agent_programs import TOOLS, agent_player, ask, begun, result, user
 from chat_models import ChatModel, message
 from torl.base.types import FinishReason, Grade, StopReason, ToolRequest, Trajectory
 from torl.run.records.rows import TrajectoryRecord, decode_trajectory, encode_trajectory
-from torl_lab.audit.agents import agent_mismatch
+from torl_lab.audit.tokens import agent_mismatch
 
 MODEL = ChatModel.of("hermes")
 TURNS = [message("hermes", "print(1)"), "It is 1.<|im_end|>", "I said so"]

@@ -32,8 +32,8 @@ from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import mask_samples
 from torl.training.step import mean_advantage, token_arrays
 from torl_lab.audit.advantages import check_advantages
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check, check_rewards, grade_mismatch, version_mismatch
-from torl_lab.audit.groups import trained_records
 from torl_lab.audit.logprobs import Sample, check_references, token_gaps
 from torl_lab.audit.replay import is_complete, python_mismatch
 
@@ -137,7 +137,7 @@ DR_GRPO = {"algorithm__estimator__name": "dr_grpo"}
 
 def checked(records: Sequence[TrajectoryRecord], **overrides: Any) -> Check:
     check = Check("advantages")
-    check_advantages(check, records, config(selection__groups__zero_variance=False, **overrides))
+    check_advantages(check, LearnedBatch(records, 0, config(selection__groups__zero_variance=False, **overrides)))
     return check
 
 
@@ -252,8 +252,7 @@ def test_shuffled_rewards_are_shuffled_again() -> None:
         replace(each, trajectory=replace(each.trajectory, sample_index=index))
         for index, each in enumerate(batch(*rewards))
     ]
-    trained = trained_records(records, shuffled)
-    found = [each.grade.reward for each in trained]
+    found = [each.grade.reward for each in LearnedBatch(records, 0, shuffled).trained]
     assert sorted(found) == sorted(rewards)
     assert found != list(rewards)
     mean = sum(rewards) / len(rewards)
@@ -261,7 +260,7 @@ def test_shuffled_rewards_are_shuffled_again() -> None:
     moved = sum(one != other for one, other in zip(found, rewards, strict=True))
     for changed, wrong in ((recorded, 0), (records, moved)):
         check = Check("advantages")
-        check_advantages(check, trained_records(changed, shuffled), shuffled)
+        check_advantages(check, LearnedBatch(changed, 0, shuffled))
         assert (check.compared, check.wrong) == (4, wrong)
 
 

@@ -22,10 +22,11 @@ from torl.run.display.console import Console
 from torl.training.samples import training_samples, with_advantages
 from torl.training.step import StepPlayer
 from torl.training.step_problems import StepProblems
-from torl_lab.audit.checks import Check, group_members
+from torl_lab.audit.batch import LearnedBatch
+from torl_lab.audit.checks import Check
 from torl_lab.audit.finetuning import ExampleUses
-from torl_lab.audit.learning import LearnedBatch, batch_metrics
-from torl_lab.audit.order import ProblemOrder
+from torl_lab.audit.learning import batch_metrics
+from torl_lab.audit.problem_sets import ProblemOrder
 
 
 def order_of(
@@ -59,7 +60,7 @@ async def test_sampler_repeats_the_problems_of_each_kind_of_selection(name: str,
         run.version = step
         records, row = written(run, await run.step_player.play(step), step)
         failed = int(row["rollout/failed_episodes"])
-        order.check_step(step, group_members(records), config, failed=failed, source_has_changed=lambda: False)
+        order.check_step(LearnedBatch(records, step, config), failed=failed, source_has_changed=lambda: False)
         assert order.positions[step + 1] == run.sampler.state_dict()
     assert (check.compared, check.examples) == (3, [])
 
@@ -88,10 +89,10 @@ async def test_problems_of_another_seed_are_a_mismatch(tmp_path: Path) -> None:
     run = SELECTIONS["all"](tmp_path)
     records, _ = written(run, await run.step_player.play(0), 0)
     order, config, check = order_of(run, seed=1)
-    order.check_step(0, group_members(records), config, failed=0, source_has_changed=lambda: False)
+    order.check_step(LearnedBatch(records, 0, config), failed=0, source_has_changed=lambda: False)
     assert "expected the problem" in check.examples[0]
     order, config, check = order_of(run, seed=1)
-    order.check_step(0, group_members(records), config, failed=0, source_has_changed=lambda: True)
+    order.check_step(LearnedBatch(records, 0, config), failed=0, source_has_changed=lambda: True)
     assert (check.wrong, check.note) == (
         0,
         "the order of problems was not checked: data.train has changed since the run",
@@ -107,7 +108,7 @@ async def test_order_that_depends_on_earlier_accuracies_is_repeated(tmp_path: Pa
     for step in range(4):
         run.version = step
         records, _ = written(run, await run.step_player.play(step), step)
-        order.check_step(step, group_members(records), config, failed=0, source_has_changed=lambda: False)
+        order.check_step(LearnedBatch(records, step, config), failed=0, source_has_changed=lambda: False)
     assert (check.compared, check.wrong) == (4, 0)
     assert "max_staleness" in order_of(run, "curriculum", rollout={"max_staleness": 1})[2].note
     assert order_of(run, rollout={"max_staleness": 1})[2].note == ""
@@ -157,7 +158,7 @@ async def test_learned_counts_are_those_of_packed_batches(algorithm: dict[str, A
             batches.append(
                 pack_batch(chosen, max_row_tokens=99, ranks=1, aggregation=aggregation, skip_zero_advantage=not without)
             )
-    found = batch_metrics(LearnedBatch.from_records(records, 0, run.config), 0, run.config)
+    found = batch_metrics(LearnedBatch(records, 0, run.config))
     assert found["learner/updates"] == len(batches)
     for name in ("samples", "sampled_tokens", "tokens"):
         assert found[f"learner/{name}"] == sum(getattr(batch, name) for batch in batches)

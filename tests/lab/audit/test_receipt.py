@@ -23,10 +23,11 @@ from torl.run.records.receipt import RECEIPT_FILE, Receipt, end_receipt, read_re
 from torl.run.records.rows import TrajectoryRecord
 from torl.run.records.run_directory import config_files, read_configs
 from torl.run.records.writers import RunWriter
-from torl_lab.audit.receipt_records import check_records, detection_probability
+from torl_lab.audit.receipt_records import check_receipt, detection_probability
 from torl_lab.doctor.proof import StepMaker
-from torl_lab.replay import command, differences
+from torl_lab.replay import differences
 from torl_lab.replay.differences import row_differences, run_differences
+from torl_lab.replay.step import main as replay
 from torl_lab.replay.step import replay_step
 
 
@@ -61,26 +62,26 @@ def changed_bytes_found(run: Path, count: int, seed: int) -> int:
         data = path.read_bytes()
         place = draw.randrange(len(data))
         path.write_bytes(data[:place] + bytes([data[place] ^ (1 << draw.randrange(8))]) + data[place + 1 :])
-        found += bool(check_records(run).wrong)
+        found += bool(check_receipt(run).wrong)
         path.write_bytes(data)
     return found
 
 
 def test_intact_receipt_is_accepted(run: Path) -> None:
-    audit = check_records(run)
-    assert audit.wrong == []
-    assert check_records(run, audit.head).wrong == []
-    assert check_records(run, "f" * 64).wrong
+    audit = check_receipt(run)
+    assert audit.examples == []
+    assert check_receipt(run, audit.head).examples == []
+    assert check_receipt(run, "f" * 64).wrong
 
 
 def test_a_run_killed_before_the_end_of_its_receipt_says_what_is_not_sealed(run: Path) -> None:
     note = "model and summary are not sealed: the receipt has no end"
-    assert note not in check_records(run).notes
+    assert note not in check_receipt(run).note
     path = run / RECEIPT_FILE
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
-    audit = check_records(run)
-    assert audit.wrong == []
-    assert note in audit.notes
+    audit = check_receipt(run)
+    assert audit.examples == []
+    assert note in audit.note
 
 
 def test_changed_bytes_are_found(run: Path) -> None:
@@ -96,9 +97,9 @@ def test_removed_and_added_records_are_found(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
     (copy / "trajectories" / "step_000001.jsonl").unlink()
-    assert any("step_000001" in each for each in check_records(copy).wrong)
+    assert any("step_000001" in each for each in check_receipt(copy).examples)
     shutil.copyfile(run / "trajectories" / "step_000001.jsonl", run / "trajectories" / "step_000009.jsonl")
-    assert any("step_000009" in each for each in check_records(run).wrong)
+    assert any("step_000009" in each for each in check_receipt(run).examples)
 
 
 def test_resumed_run_continues_its_chain(tmp_path: Path) -> None:
@@ -107,10 +108,10 @@ def test_resumed_run_continues_its_chain(tmp_path: Path) -> None:
     last = read_receipt(resumed)[-1]["hash"]
     with (resumed / RECEIPT_FILE).open("ab") as file:
         file.write(b'{"event":"row","num')  # of a killed process
-    assert check_records(resumed).wrong == []
+    assert check_receipt(resumed).examples == []
     write_steps(resumed, 1, 3, resume=True)
     write_steps(whole, 0, 3)
-    assert check_records(resumed).wrong == []
+    assert check_receipt(resumed).examples == []
     lines = read_receipt(resumed)
     assert [(line["event"], line["step"]) for line in lines] == [
         ("start", 0),
@@ -140,9 +141,9 @@ def test_a_start_that_is_killed_anywhere_leaves_an_intact_receipt(
 
     places = 0
     for directory in killed_before_each_change(resume, lambda number: copied(run, tmp_path / str(number))):
-        assert check_records(directory).wrong == []
+        assert check_receipt(directory).examples == []
         resume(directory)
-        assert check_records(directory).wrong == []
+        assert check_receipt(directory).examples == []
         configs = [first for first, _ in read_configs(directory)]
         assert configs == ([0, step] if changes else [0])
         places += 1
@@ -250,7 +251,7 @@ async def test_an_engine_that_does_not_start_is_the_error_of_a_replay(
 def test_replay_says_an_error_of_a_component(
     recorded: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command.replay([str(recorded("UnstartedEngine")), "--step", "0", "--trust"]) == 2
+    assert replay([str(recorded("UnstartedEngine")), "--step", "0", "--trust"]) == 2
     assert "error: no port is free" in capsys.readouterr().err
 
 
@@ -261,5 +262,5 @@ def test_replay_into_a_place_that_cannot_be_written_is_an_error(
     file.touch()
     run = recorded("UnstartedEngine")
     for output in (file, file / "below"):
-        assert command.replay([str(run), "--step", "0", "--output", str(output)]) == 2
+        assert replay([str(run), "--step", "0", "--output", str(output)]) == 2
         assert f"error: {output}: cannot be written: " in capsys.readouterr().err

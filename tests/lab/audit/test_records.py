@@ -30,19 +30,18 @@ from torl.run.records.rows import (
 )
 from torl.training.checkpoints import Checkpoints
 from torl.training.policy_versions import write_model_files
-from torl_lab.audit.checkpoints import ReplayedState, check_checkpoints
-from torl_lab.audit.checks import Check, group_members
-from torl_lab.audit.groups import (
-    RecordedSelection,
+from torl_lab.audit.batch import (
+    LearnedBatch,
     check_groups,
     check_selection,
     expected_trajectories,
     scored_group,
 )
+from torl_lab.audit.checkpoints import ReplayedState, check_checkpoints
+from torl_lab.audit.checks import Check, group_members
 from torl_lab.audit.history import RunHistory, read_file
-from torl_lab.audit.measured import NOT_RECOMPUTED, measured_metrics
-from torl_lab.audit.metric_rows import MetricRows
-from torl_lab.audit.metrics import check_row, evaluation_metrics, step_metrics
+from torl_lab.audit.metric_rows import NOT_RECOMPUTED, MetricRows, measured_metrics
+from torl_lab.audit.metrics import check_row, evaluation_metrics, step_metrics, unknown_metrics
 
 METRIC = "evaluation/heldout/reward/accuracy"
 
@@ -50,16 +49,16 @@ METRIC = "evaluation/heldout/reward/accuracy"
 def found(run: ScriptedRun, records: list[TrajectoryRecord], row: Mapping[str, float], step: int) -> dict[str, Check]:
     """The checks of a step that need no tokenizer."""
     checks = {name: Check(name) for name in ("files", "groups", "selection", "metrics")}
-    groups, config = group_members(records), run.config
+    batch, config = LearnedBatch(records, step, run.config), run.config
     count = expected_trajectories(config, row)
     checks["files"].expect("file", len(records) if count is None else count, len(records))
     samples, failed = config.rollout.samples_per_prompt, int(row["rollout/failed_episodes"])
-    check_groups(checks["groups"], groups, step=step, batch_id=step, samples=samples, failed=failed)
-    selection = RecordedSelection.from_records(groups, config)
-    check_selection(checks["selection"], groups, step, selection)
-    again = step_metrics([scored_group(members) for members in groups.values()], step, config, metadata=False)
+    check_groups(checks["groups"], batch.groups, step=step, batch_id=step, samples=samples, failed=failed)
+    check_selection(checks["selection"], batch)
+    scored_groups = [scored_group(members) for members in batch.groups.values()]
+    again = step_metrics(scored_groups, step, config, unknown_metrics(scored_groups, metadata=False))
     measured, counted = measured_metrics(config, learned=False)
-    check_row(checks["metrics"], "step", again | dict(selection.counts), row, counted, measured)
+    check_row(checks["metrics"], "step", again | dict(batch.selection.counts), row, counted, measured)
     return checks
 
 
@@ -131,7 +130,8 @@ def test_metrics_of_truncated_outputs_are_left_out() -> None:
     config = load_config(TrainConfig, find_config("demo"))
     for outcome, compared in ((printed("1\n"), True), (long, False)):
         member = scored(trajectory("\\boxed{1}\n```python\n1\n```\n", "2", calls=[call("1\n", outcome)]))
-        metrics = step_metrics([scored_group(_records(member))], 0, config, metadata=False)
+        groups = [scored_group(_records(member))]
+        metrics = step_metrics(groups, 0, config, unknown_metrics(groups, metadata=False))
         assert ("tool/cross_checked" in metrics) is compared
         assert "tool/pass_ratio" in metrics
 
@@ -161,9 +161,10 @@ def test_metric_that_trajectories_do_not_have_is_a_mismatch(prefix: str) -> None
 def test_accuracy_of_an_evaluation_counts_prompts_that_are_too_long() -> None:
     config = load_config(TrainConfig, find_config("demo"))
     groups = [scored_group(_records(scored(correct=True))), scored_group(_records(scored(correct=False)))]
-    metrics = evaluation_metrics("heldout", groups, groups, config, too_long=2, problems=2, metadata=False)
+    left_out = unknown_metrics(groups, metadata=False)
+    metrics = evaluation_metrics("heldout", groups, groups, config, too_long=2, problems=2, unknown=left_out)
     assert metrics[METRIC] == metrics["evaluation/heldout/reward/greedy_accuracy"] == 0.25
-    unknown = evaluation_metrics("heldout", groups, groups, config, too_long=2, problems=None, metadata=False)
+    unknown = evaluation_metrics("heldout", groups, groups, config, too_long=2, problems=None, unknown=left_out)
     assert METRIC not in unknown
     assert unknown["evaluation/heldout/reward/mean"] == 0.5
 

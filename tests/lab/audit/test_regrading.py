@@ -212,11 +212,11 @@ async def test_verify_grades_with_the_metadata_of_problems(source: Path, tmp_pat
 async def test_a_receipt_grades_with_the_metadata_of_problems(source: Path, tmp_path: Path) -> None:
     run = await write_run(tmp_path / "run", source)
     audit = await verify_receipt(run, share=1.0)
-    assert (audit.graded, audit.wrong) == (4, [])
+    assert (audit.graded, audit.examples) == (4, [])
     source.unlink()
     audit = await verify_receipt(run, share=1.0)
-    assert (audit.graded, audit.wrong) == (0, [])
-    assert any("metadata of problems that cannot be found" in note for note in audit.notes)
+    assert (audit.graded, audit.examples) == (0, [])
+    assert "metadata of problems that cannot be found" in audit.note
 
 
 async def write_steps(directory: Path, steps: int, *, tokens: int = 18) -> Path:
@@ -253,8 +253,8 @@ async def test_a_receipt_grades_with_the_token_limit_of_the_step(tmp_path: Path)
     ]
     assert rows[0]["reward"] != rows[1]["reward"]
     audit = await verify_receipt(run, share=1.0)
-    assert (audit.graded, audit.wrong) == (4, [])
-    assert audit.notes.count("calls of 'python' do not run in the sandbox") == 1
+    assert (audit.graded, audit.examples) == (4, [])
+    assert audit.note.count("calls of 'python' do not run in the sandbox") == 1
     assert audit.calls == (4, 0)
 
 
@@ -285,7 +285,7 @@ async def test_a_receipt_runs_calls_again_in_one_sandbox(tmp_path: Path, monkeyp
     monkeypatch.setattr(PythonTool, "start", lambda self, context: (starts.append(self), start(self, context))[1])
     audit = await verify_receipt(run, share=1.0)
     assert audit.calls == (4, 4)
-    assert audit.wrong == ["step 0, 0/p, sample 1, call 1: another text when run again"]
+    assert audit.examples == ["step 0, 0/p, sample 1, call 1: another text when run again"]
     assert len(starts) == 1
 
 
@@ -299,7 +299,7 @@ async def test_a_receipt_is_checked_without_all_trajectories_in_memory(tmp_path:
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert (audit.graded, audit.wrong) == (2, [])
+    assert (audit.graded, audit.examples) == (2, [])
     assert peak < 60 * step  # the text of all files; the numbers in it take several times as much
 
 

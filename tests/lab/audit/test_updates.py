@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +19,13 @@ from torl.learner.rows import TokenRecorder
 from torl.run.config import TrainConfig
 from torl.run.config.loading import find_config, load_config
 from torl.run.records.rows import TrajectoryRecord
-from torl.run.records.tokens import TokenKey, keyed, write_token_numbers
+from torl.run.records.tokens import TokenKey, keyed, read_token_numbers, write_token_numbers
 from torl.training.token_records import learns_from
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
 from torl_lab.audit.history import RunHistory
-from torl_lab.audit.learner_numbers import check_learner_numbers
-from torl_lab.audit.learning import LearnedBatch
-from torl_lab.audit.updates import check_recorded_updates, check_updates
+from torl_lab.audit.learning import check_learner_numbers
+from torl_lab.audit.updates import check_updates
 
 Found = dict[TokenKey, UpdateNumbers]
 ALGORITHMS: dict[str, dict[str, Any]] = {
@@ -116,7 +117,7 @@ def computed(chosen: TrainConfig, of: list[TrajectoryRecord], reports: list[dict
 
 def result(chosen: TrainConfig, found: Found) -> Check:
     check = Check("updates")
-    check_updates(check, records(), found, chosen)
+    check_updates(check, LearnedBatch(records(), 4, chosen, lambda: found))
     return check
 
 
@@ -208,7 +209,8 @@ def test_the_token_of_a_mistake_is_named() -> None:
     found: list[int] = []
     chosen = config("one update")
     plant = changed("advantages", lambda value: value + 1, place=3)
-    check_updates(Places("updates"), records(), plant(computed(chosen, records())), chosen)
+    numbers = plant(computed(chosen, records()))
+    check_updates(Places("updates"), LearnedBatch(records(), 4, chosen, lambda: numbers))
     assert found == [3]
 
 
@@ -255,9 +257,9 @@ def row_of(reports: list[dict[str, float]]) -> dict[str, float]:
 def bounded(chosen: TrainConfig, row: dict[str, float], found: Found) -> set[str]:
     """The metrics that are out of their bounds."""
     check = Check("metrics")
-    batch = LearnedBatch.from_records(records(), 4, chosen)
+    batch = LearnedBatch(records(), 4, chosen, lambda: found)
     check.examples = Everything()
-    check_learner_numbers(check, row, batch, found, 4, chosen)
+    check_learner_numbers(check, row, batch)
     assert check.compared >= 5
     return {example.split(", ")[1].split(":")[0] for example in check.examples}
 
@@ -326,12 +328,13 @@ def test_a_missing_file_is_a_mismatch_unless_the_run_may_have_stopped(others: tu
     for step in others:
         write_token_numbers(tmp_path, step, {})
     history = RunHistory(tmp_path, [(0, config("one update"))], 5, False, {}, {})
+    assert history.may_lack_numbers(4)  # the run may have stopped while it wrote the last step
+    assert not replace(history, steps=6).may_lack_numbers(4)
+    read = partial(read_token_numbers, tmp_path, 4)
     check = Check("updates")
-    check_recorded_updates(check, history, records(), config("one update"))
-    assert (check.compared, check.note) == (0, "")  # the run may have stopped while it wrote the last step
-    check_recorded_updates(check, replace(history, steps=6), records(), config("one update"))
+    check_updates(check, LearnedBatch(records(), 4, config("one update"), read))
     assert check.wrong == 1
     assert "recorded groups: expected ['4/a', '4/c'], found []" in check.examples[0]
     none = Check("updates")
-    check_recorded_updates(none, replace(history, steps=6), records(), config("one update", **{"run.token_groups": 0}))
+    check_updates(none, LearnedBatch(records(), 4, config("one update", **{"run.token_groups": 0}), read))
     assert (none.compared, none.wrong) == (1, 0)

@@ -29,6 +29,7 @@ from torl.training.samples import training_samples, with_advantages
 from torl.training.selection import mask_samples, masked_trajectories
 from torl.training.step import PlayedStep, mean_advantage, step_records
 from torl_lab.audit.advantages import check_advantages
+from torl_lab.audit.batch import LearnedBatch
 from torl_lab.audit.checks import Check
 
 PROMPT = Prompt(Problem("p", "?", "1"), (8, 9))
@@ -145,11 +146,11 @@ def test_audit_recomputes_branch_advantages_and_finds_a_wrong_one(estimator: str
     records = step_records(0, PlayedStep((group,), (group,), {}, 0.0, 0.0), samples, settings.algorithm)
     assert [len(record.branches) for record in records] == [2, 0, 1]
     check = Check("advantages")
-    check_advantages(check, records, settings)
+    check_advantages(check, LearnedBatch(records, 0, settings))
     assert (check.compared, check.wrong) == (6, 0)
     branch = records[0].branches[1]
     wrong = replace(records[0], branches=(records[0].branches[0], replace(branch, advantage=branch.advantage + 0.1)))
-    check_advantages(again := Check("advantages"), [wrong, *records[1:]], settings)
+    check_advantages(again := Check("advantages"), LearnedBatch([wrong, *records[1:]], 0, settings))
     assert again.wrong == 1
 
 

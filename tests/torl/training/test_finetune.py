@@ -29,7 +29,7 @@ from torl.run.display.console import Console
 from torl.run.records.receipt import read_receipt
 from torl.training.examples import Examples, batch_samples
 from torl.training.supervised_run import finetune
-from torl_lab.audit.receipt_records import check_records
+from torl_lab.audit.receipt_records import check_receipt
 from torl_lab.audit.run import verify_run
 
 pytestmark = pytest.mark.usefixtures("forked_ranks")
@@ -242,7 +242,7 @@ async def test_audit_finds_changed_records(examples_file: Path, tmp_path: Path) 
     second["examples"] = first["examples"]
     examples.write_text("".join(json.dumps(row) + "\n" for row in (first, second)))
     assert "selection" in await wrong_checks()
-    assert check_records(run.directory).wrong == ["examples.jsonl: the row of step 1 is missing or has changed"]
+    assert check_receipt(run.directory).examples == ["examples.jsonl: the row of step 1 is missing or has changed"]
     examples.write_text(recorded[1].splitlines()[0] + "\n")
     assert await wrong_checks() == {"files"}
     examples.write_text(recorded[1])

@@ -8,3 +8,23 @@ parsers of boxed answers and of a format's result tags. `tests/project/test_layo
 A component is found by the place of its function (`location_of`). One that has no formula here, such as a user's, is
 called a second time, and a note of the audit names it.
 """
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from torl.base.options import Choice
+
+Formulas = Mapping[str, Callable[..., Any]]
+"""Formulas by the places of the functions that they repeat, `module:name`."""
+
+
+def location_of(target: Any) -> str:
+    """Return the place of a component's function or class."""
+    return f"{getattr(target, '__module__', '')}:{getattr(target, '__qualname__', '')}"
+
+
+def formula_or_component(choice: Choice[Any], formulas: Formulas) -> Callable[..., Any]:
+    """Return the formula with the options of a choice; for a component without one, the component itself."""
+    formula = formulas.get(location_of(choice.target))
+    return choice.bind() if formula is None else partial(formula, **choice.options.model_dump())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from torl.run.config import AlgorithmConfig
-from torl_lab.audit.naive.components import location_of
+from torl_lab.audit.naive import location_of
 
 Numbers = list[float]
 """One number for each token of a trajectory with a loss, in order."""

@@ -11,19 +11,14 @@ from torl.components.algorithms.requirements import requirements_of
 from torl.components.text.answers import find_answer
 from torl.run.config import SelectionConfig
 from torl.run.records.rows import TrajectoryRecord
-from torl_lab.audit.naive.components import formula_or_component
+from torl_lab.audit.naive import formula_or_component
 from torl_lab.audit.naive.responses import is_credited, is_run
 
 _REPEATED_TRIGRAMS, _REPEATED = 0.6, 0.2  # of ZeroTIR's `void_filter`
 
 
 def naive_masks(batch: Sequence[TrajectoryRecord], config: SelectionConfig) -> dict[str, list[bool]]:
-    """Return for each mask of a run whether it masks each trajectory.
-
-    Args:
-        batch: Records of the trajectories of a batch, with the grades that the step learns from.
-        config: Configuration of the masks.
-    """
+    """Return for each mask of a run whether it masks each trajectory, with the grades that the step learns from."""
     found = {}
     for name, choice in config.mask.items():
         mask, compares = formula_or_component(choice, NAIVE_MASKS), requirements_of(choice.target).reference
@@ -34,11 +29,6 @@ def naive_masks(batch: Sequence[TrajectoryRecord], config: SelectionConfig) -> d
         else:
             found[name] = [bool(mask(member)) for member in members]
     return found
-
-
-def any_mask(masks: Mapping[str, Sequence[bool]], count: int) -> list[bool]:
-    """Return whether some mask masks each of `count` trajectories."""
-    return [any(mask[index] for mask in masks.values()) for index in range(count)]
 
 
 def _sample(record: TrajectoryRecord) -> TrainingSample:

@@ -11,7 +11,7 @@ from torl.base.seeds import derive_seed
 from torl.base.types import FinishReason, Grade, OutcomeStatus, ScoredGroup, ScoredTrajectory
 from torl.run.config import TrainConfig
 from torl.run.records import metric_names as names
-from torl_lab.audit.naive.components import formula_or_component
+from torl_lab.audit.naive import formula_or_component
 from torl_lab.audit.naive.responses import is_credited, sampled_text, total_reward
 
 
@@ -23,7 +23,7 @@ class NaiveSelection:
         batch: Groups to train on, with the members that are kept.
         kept: Number of groups that may be trained on.
         missing: Number of groups that dynamic sampling lacks.
-        counts: Metrics of the selection.
+        counts: Metrics of the selection, without the number of rounds.
     """
 
     batch: Sequence[ScoredGroup]
@@ -55,16 +55,14 @@ def naive_selection(groups: Sequence[ScoredGroup], config: TrainConfig) -> Naive
     missing = max(0, wanted - len(remaining)) if settings.dynamic_sampling else 0
     counts[names.SELECTION_SURPLUS] = max(0, len(remaining) - wanted)
     counts[names.SELECTION_MISSING] = missing
+    counts[names.TRAINED_GROUPS] = len(remaining[:wanted])
     return NaiveSelection(remaining[:wanted], len(remaining), missing, counts)
 
 
 def naive_next_round(wanted: int, kept: int, played: int) -> int:
     """Return the number of prompts of the next round of dynamic sampling: as many as are kept at the rate so far.
 
-    Args:
-        wanted: Number of groups that a step needs.
-        kept: Number of groups that are kept so far.
-        played: Number of groups that are played so far.
+    `wanted`, `kept` and `played` are numbers of groups: what a step needs, and what it has so far.
     """
     missing = wanted - kept
     return 4 * missing if 4 * kept < played else math.ceil(missing / (kept / played))

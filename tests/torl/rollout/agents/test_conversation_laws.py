@@ -13,7 +13,7 @@ from chat_models import FAMILIES, ChatModel, message
 from scripted_engine import ScriptedEngine
 from torl.base.types import Trajectory
 from torl.rollout.agents.episode import AgentEpisode
-from torl_lab.audit.agents import agent_mismatch
+from torl_lab.audit.tokens import agent_mismatch
 
 MODELS = {family: ChatModel.of(family) for family in FAMILIES}
 TEXTS = st.sampled_from(

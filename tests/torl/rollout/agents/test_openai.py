@@ -17,8 +17,8 @@ from torl.rollout.agents.messages import PromptRenderer
 from torl.rollout.agents.player import AgentPlayer, AgentResources
 from torl.rollout.agents.server import AgentServer
 from torl.run.config import RolloutConfig
-from torl_lab.audit.agents import agent_mismatch
 from torl_lab.audit.replay import ReplayContext
+from torl_lab.audit.tokens import agent_mismatch
 
 END = "<|endoftext|>"
 TEMPLATE = "{% for m in messages %}{{ m.content }}{% if m.role == 'assistant' %}<|endoftext|>{% endif %}{% endfor %}"
