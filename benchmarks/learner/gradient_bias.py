@@ -28,7 +28,7 @@ from torl.base.types import Float32Array
 from torl.components.algorithms import ESTIMATORS
 from torl.components.algorithms.advantages import EstimatorInputs
 from torl.components.algorithms.losses import CORRECTIONS, POLICY_LOSSES, BatchTokens, CorrectionInputs, LossInputs
-from torl.components.algorithms.losses.batch import check_batch_values
+from torl.components.algorithms.losses.entropy_control import check_batch_values
 from torl.components.algorithms.requirements import requirements_of
 
 SEQUENCES = tuple(product(range(2), repeat=2))

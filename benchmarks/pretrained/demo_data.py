@@ -6,11 +6,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import torl.demo
 from demo_maker.documents import CLOSINGS, CODE_OPENINGS, program_code
 from demo_maker.operations import SOURCES, STEPS
 from demo_maker.problems import Program, draw_program, problem_set
 from demo_maker.rewording import reword
+from torl.base.paths import resolve_path
 from torl.base.types import OutcomeStatus
 from torl.run.records.files import atomic_write
 from torl.run.records.reading import read_rows
@@ -19,7 +19,7 @@ from torl.run.records.rows import encode_row
 SYSTEM = "Solve with Python. Put the final answer in \\boxed{}."
 OPERATIONS = [operation.name for operation in (*SOURCES, *STEPS)]
 PROBLEMS: Mapping[str, int] = {"heldout": 64, "reworded": 32, "seen": 32}
-_SHIPPED = Path(torl.demo.__file__).parent / "problems"
+_SHIPPED = resolve_path("torl:demo/problems")
 _REWORDING_SEED = 7
 
 

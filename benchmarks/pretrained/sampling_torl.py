@@ -13,9 +13,9 @@ import numpy as np
 import torl
 from benchmarks.learner.train_step_problem import Sample, serve, write_samples
 from benchmarks.pretrained.sampling import MAX_PROMPT_TOKENS, REQUESTS, SAMPLES, add_sampling_options, engine_peak_bytes
+from torl.base.paths import resolve_path
 from torl.base.seeds import derive_seed
 from torl.base.types import Problem
-from torl.demo import __file__ as demo
 from torl.rollout.sampling import BATCH_ID
 from torl.run.records.reading import read_rows
 from torl.training.samples import training_samples
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, required=True)
     parser.add_argument("--template", required=True)
     arguments = parser.parse_args()
-    rows = list(read_rows(Path(demo).parent / "problems" / "train.jsonl"))
+    rows = list(read_rows(resolve_path("torl:demo/problems/train.jsonl")))
     problems = iter([Problem(row["id"], row["problem"], row["answer"]) for row in rows])
     policy = torl.Policy(
         arguments.directory / "model",

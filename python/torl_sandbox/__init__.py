@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from torl_sandbox.errors import OutcomeStatus as OutcomeStatus
     from torl_sandbox.errors import SandboxError as SandboxError
     from torl_sandbox.execution import Execution as Execution
     from torl_sandbox.execution import Interpreter as Interpreter
@@ -23,26 +24,24 @@ if TYPE_CHECKING:
     from torl_sandbox.guest import prepare_guest as prepare_guest
     from torl_sandbox.notebook import Notebook as Notebook
     from torl_sandbox.options import RunOptions as RunOptions
-    from torl_sandbox.outcome import OutcomeStatus as OutcomeStatus
     from torl_sandbox.pool import SandboxPool as SandboxPool
     from torl_sandbox.session import Session as Session
-    from torl_sandbox.version import __version__ as __version__
+
+__version__ = "0.1.0"
 
 # The modules of the names above. torl imports the light ones at every start, without the extension.
 _MODULES = {
-    "errors": "SandboxError",
+    "errors": "OutcomeStatus SandboxError",
     "execution": "Execution Interpreter InterpreterSession StatefulInterpreter",
     "guest": "Confinement cache_directory prepare_guest",
     "notebook": "Notebook",
     "options": "RunOptions",
-    "outcome": "OutcomeStatus",
     "pool": "SandboxPool",
     "session": "Session",
-    "version": "__version__",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = sorted(_MODULE_OF)
+__all__ = sorted([*_MODULE_OF, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

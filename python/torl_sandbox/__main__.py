@@ -12,14 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 import torl_sandbox._core as _core
-from torl_sandbox.errors import SandboxError
+from torl_sandbox import __version__
+from torl_sandbox.errors import OutcomeStatus, SandboxError
 from torl_sandbox.execution import Execution
 from torl_sandbox.guest import cache_directory, prepare_guest
-from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.output import ends_with_its_reader
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers.commands import SERVERS, add_server_commands, run_server
-from torl_sandbox.version import __version__
 
 
 @ends_with_its_reader

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import torl_sandbox._core as _core
-from torl_sandbox.outcome import NO_OUTPUT, OutcomeStatus
+from torl_sandbox.errors import NO_OUTPUT, OutcomeStatus
 
 
 @dataclass(frozen=True, slots=True)

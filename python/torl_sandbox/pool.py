@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Unpack
 
 import torl_sandbox._core as _core
-from torl_sandbox.errors import SandboxError
+from torl_sandbox.errors import OutcomeStatus, SandboxError
 from torl_sandbox.execution import Execution
 from torl_sandbox.guest import (
     Confinement,
@@ -22,7 +22,6 @@ from torl_sandbox.guest import (
     worker_command,
 )
 from torl_sandbox.options import CellOptions, RunOptions, check_memory, core_arguments, run_limits, source_bytes
-from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.session import Session
 
 _DEFAULT = _core.SandboxLimits()

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from typing import Unpack
 
 import torl_sandbox._core as _core
+from torl_sandbox.errors import OutcomeStatus
 from torl_sandbox.execution import Execution
 from torl_sandbox.options import CellOptions
-from torl_sandbox.outcome import OutcomeStatus
 
 _Result = tuple[Execution, _core.SandboxState | None]
 _Request = Callable[[str, CellOptions, _core.SandboxState, float], _core.SandboxRequest]

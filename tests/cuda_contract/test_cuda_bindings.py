@@ -14,8 +14,8 @@ import torch.multiprocessing.reductions
 from torch import Tensor
 
 from cli import ROOT
-from torl.components.weights.transports.cuda_ipc import _HANDLE
 from torl.components.weights.transports.gloo import Nccl
+from torl.components.weights.transports.shared_memory import _HANDLE
 from torl.learner.model.attention import PackedPieces, varlen_attention
 from torl.learner.rows import RowPieces
 

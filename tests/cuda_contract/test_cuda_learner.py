@@ -10,7 +10,7 @@ from rank_forks import call_forked, forked
 from rank_moves import learner_setup
 from rank_sums import SMALL, reduced_gradients
 from torl.base.errors import LearnerError
-from torl.components.weights.transports.cuda_ipc import _no_expandable_segments
+from torl.components.weights.transports.shared_memory import _no_expandable_segments
 from torl.learner.learner import Learner
 from torl.learner.messages import RankSetup
 from torl.learner.process_group import join_process_group

@@ -65,7 +65,7 @@ def test_nothing_of_torl_is_imported_nor_named_in_a_text(path: Path) -> None:
     [
         ("import_module('torl.base.errors')", ["torl.base.errors"]),
         ('COMMAND = "python -m torl.components.grading.worker"', ["torl.components.grading.worker"]),
-        ('f"from torl.base.types.tools import {name}"', ["torl.base.types.tools"]),
+        ('f"from torl.base.types.turns import {name}"', ["torl.base.types.turns"]),
         ("pool = 'torl_sandbox.pool'", []),
         ("\"pip install 'torl[serve]'\"", []),
     ],
@@ -124,6 +124,6 @@ def test_the_sandbox_runs_where_nothing_of_torl_can_be_imported() -> None:
 
 
 def test_a_light_name_loads_no_extension() -> None:
-    program = "import sys, torl_sandbox.errors, torl_sandbox.outcome; print('torl_sandbox._core' in sys.modules)"
+    program = "import sys, torl_sandbox.errors, torl_sandbox.errors; print('torl_sandbox._core' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert done.stdout == "False\n"

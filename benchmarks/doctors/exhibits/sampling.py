@@ -2,14 +2,13 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from benchmarks.doctors.exhibits.catalog import END_TOKEN, Exhibit, add, exhibit
+from torl.base.paths import resolve_path
 from torl.base.types import SampledTurn, TurnRequest
-from torl.demo import __file__ as _demo
 
 _SAMPLE = "torl.components.engine.vllm.engine:VllmEngine.sample"
 _PARAMS = "torl.components.engine.vllm.engine:sampling_params"
@@ -18,7 +17,7 @@ _PARAMS = "torl.components.engine.vllm.engine:sampling_params"
 @cache
 def tokenizer() -> Any:
     """Return the demo's tokenizer."""
-    return Tokenizer.from_file(str(Path(_demo).parent / "base_model" / "tokenizer.json"))
+    return Tokenizer.from_file(str(resolve_path("torl:demo/base_model/tokenizer.json")))
 
 
 @exhibit(

@@ -1,5 +1,6 @@
-"""Use the grader from other programs.
+"""Compare answers with references, one pair or many, also for other programs.
 
+torl grade REFERENCE ANSWER                compare an answer with its reference
 torl grader grade [FILE]                   grade lines of {"reference", "answer"}, which get "correct"
 torl grader serve [--port 8090]            serve POST /grade with {"reference", "answer"}, or a list of them
 torl grader audit PACKAGE.MODULE:NAME      find wrong responses that a reward function rewards
@@ -9,12 +10,13 @@ import argparse
 import asyncio
 import importlib
 import json
+import re
 import sys
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
-from torl.base.errors import ConfigError, DataError
+from torl.base.errors import ConfigError, DataError, RewardError
 from torl.base.inputs import parse_json
 from torl.base.options import load_object
 from torl.base.runtime.processes.supervision import run_until_done
@@ -132,3 +134,29 @@ def _audit(options: argparse.Namespace) -> int:
         print(f"{finding.kind}: {finding.response[:100]!r} for {finding.reference!r} {finding.what}")
     print(json.dumps({"problems": len(problems), "findings": len(findings)}), flush=True)
     return 3 if findings else 0
+
+
+@reports_errors
+def grade_pair(arguments: Sequence[str] | None = None) -> int:
+    r"""Run `torl grade REFERENCE ANSWER`, as in `torl grade '\frac{1}{2}' 0.5`, and return the exit status.
+
+    It is 0 for a correct answer, 1 for a wrong one.
+    """
+    parser = argparse.ArgumentParser(
+        "torl grade",
+        description="Compare an answer with its reference, mathematically. Many pairs: torl grader grade.",
+    )
+    parser.add_argument("reference", metavar="REFERENCE", type=str.strip, help="correct answer, in LaTeX or plain")
+    parser.add_argument("answer", metavar="ANSWER", type=str.strip, help="answer to compare")
+    parser.add_argument("--timeout-seconds", type=float, default=2.0, help="limit on CPU time (default %(default)g)")
+    parser.add_argument("--exact", action="store_true", help="no decimal equals an irrational number or a third")
+    words = sys.argv[1:] if arguments is None else arguments
+    # argparse takes a word such as -\frac{1}{2} for an option, unless a space precedes it.
+    options = parser.parse_args([f" {word}" if re.match("-(?!-|h$)", word) else word for word in words])
+    try:
+        with Grader(1, options.timeout_seconds, exact=options.exact) as grader:
+            verdict = grader.grade(options.reference, options.answer)
+    except ValueError as error:
+        raise RewardError(str(error)) from error
+    print(f"undecided: {verdict.failure}" if verdict.failure else "correct" if verdict.correct else "wrong")
+    return 0 if verdict.correct else 1

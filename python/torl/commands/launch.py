@@ -1,4 +1,4 @@
-"""The commands that take a configuration and end with a line of JSON: `train`, `finetune` and `sample`."""
+"""The commands that take a configuration and end with a line of JSON: `train`, `finetune`, `try` and `sample`."""
 
 import json
 import sys
@@ -6,13 +6,21 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 
+from torl.base.errors import ConfigError
 from torl.base.options import import_object
 from torl.base.runtime.processes.supervision import run_until_done
 from torl.commands.command import reports_errors
 from torl.run.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
-from torl.run.config.command_line import parse_command_line
+from torl.run.config.command_line import config_parser, parse_command_line, parse_config
+from torl.run.display.console import Console
 
 _CHECK = "torl.training.monitor:require_known_names"
+_TRY = "torl try"
+_TRY_DESCRIPTION = (
+    "Start the components of a run, sample a few groups with the untrained model, and say what the run has to learn "
+    "from. Nothing is trained, and no file is kept. The last line is JSON. The exit status is 0 if some group has two "
+    "different rewards, and 1 if none has."
+)
 
 
 @reports_errors
@@ -32,6 +40,37 @@ def finetune(arguments: Sequence[str] | None = None) -> int:
     description = "Fine-tune a language model on examples."
     work = "torl.training.supervised_run:finetune"
     return launch(FinetuneConfig, "torl finetune", description, work, arguments, _CHECK)
+
+
+@reports_errors
+def try_model(arguments: Sequence[str] | None = None) -> int:
+    """Run `torl try CONFIG...` and return the exit status: 0 with something to learn from, 1 without."""
+    parser = config_parser(_TRY, _TRY_DESCRIPTION, "[--problems COUNT] [--samples COUNT] ")
+    parser.add_argument("--problems", type=int, default=64, metavar="COUNT", help="number of problems (default: 64)")
+    parser.add_argument(
+        "--samples", type=int, metavar="COUNT", help="responses per problem (default: rollout.samples_per_prompt)"
+    )
+    words = sys.argv[1:] if arguments is None else arguments
+    config, options = parse_config(parser, TrainConfig, _TRY, words)
+    samples = config.rollout.samples_per_prompt if options.samples is None else options.samples
+    for name, value in (("--problems", options.problems), ("--samples", samples)):
+        if value < 1:
+            raise ConfigError(f"{name} = {value} must be at least 1")
+    found: dict[str, object] = {}
+
+    async def work() -> None:
+        with Console() as console:
+            found.update(
+                await import_object("torl.training.trial:try_run")(
+                    config, console, problems=options.problems, samples=samples
+                )
+            )
+        print(json.dumps(found), flush=True)
+
+    status = run_until_done(work())
+    if status:
+        return 2 if status == 1 else status
+    return int(not found["mixed"])
 
 
 @reports_errors

@@ -11,7 +11,7 @@ import torl._core as _core
 from torl.base.types import Float32Array, TrainingSample
 from torl.components.algorithms.aggregation import Aggregation, by_token
 from torl.components.algorithms.losses import BatchTokens
-from torl.components.algorithms.losses.batch import check_batch_values
+from torl.components.algorithms.losses.entropy_control import check_batch_values
 from torl.learner.imitation import check_imitation, count_imitated
 from torl.learner.rows import SAMPLED_ARRAYS, PackedRow, make_row
 from torl.learner.shared_prompts import separate_units, units_with_shared_prompts

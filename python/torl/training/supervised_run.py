@@ -29,7 +29,7 @@ from torl.training.health import HangRecorder
 from torl.training.milestones import Milestones, timed
 from torl.training.monitor import Monitors
 from torl.training.residency import Residency
-from torl.training.restarts import run_recorded
+from torl.training.run import run_recorded
 from torl.training.startup import prepare_inputs
 
 # Metrics of the learner that describe a policy gradient, not a cross-entropy.

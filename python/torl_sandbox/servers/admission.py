@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from torl_sandbox.outcome import OutcomeStatus
+from torl_sandbox.errors import OutcomeStatus
 from torl_sandbox.pool import SandboxPool
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

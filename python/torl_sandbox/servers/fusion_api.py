@@ -14,10 +14,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
+from torl_sandbox.errors import OutcomeStatus
 from torl_sandbox.execution import Execution
 from torl_sandbox.notebook import Notebook, figure_text, is_picture
 from torl_sandbox.options import MAXIMUM_MEMORY, MINIMUM_MEMORY, CellOptions, RunOptions
-from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers.admission import bounded_wall_time
 

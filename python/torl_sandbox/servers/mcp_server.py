@@ -25,10 +25,11 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from torl_sandbox import __version__
+from torl_sandbox.errors import OutcomeStatus
 from torl_sandbox.execution import Execution, render_transcript
 from torl_sandbox.notebook import SAVE_SHOWN
 from torl_sandbox.options import CellOptions
-from torl_sandbox.outcome import OutcomeStatus
 from torl_sandbox.pool import SandboxPool
 from torl_sandbox.servers.admission import CONTENT_TYPE, Admission, OverloadedError, ServerMetrics, bounded_wall_time
 from torl_sandbox.servers.mcp_stdio import serve_stdio
@@ -36,7 +37,6 @@ from torl_sandbox.servers.sessions import ProtocolSessions, SessionStore
 from torl_sandbox.servers.settings import McpSettings, PoolSettings, ServerSettings, SessionSettings, bound_socket
 from torl_sandbox.servers.uvicorn_server import listen
 from torl_sandbox.session import Session
-from torl_sandbox.version import __version__
 
 _NEW = "new"
 _MAX_TEXT = 20_000  # characters of a result's text; the structured content has all

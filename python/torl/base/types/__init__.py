@@ -3,10 +3,19 @@
 from torl.base.types.grades import Grade, Group, RewardComparison, ScoredGroup, ScoredTrajectory
 from torl.base.types.problems import ALTERNATIVE, Problem, Prompt
 from torl.base.types.samples import BoolArray, Float32Array, Int32Array, TrainingSample, UpdateNumbers
-from torl.base.types.tools import MalformedCall, Markup, ObservationText, Outcome, ToolRequest
 from torl.base.types.trajectories import Block, FinishReason, StopReason, ToolCall, Trajectory, Turn, UserMessage
-from torl.base.types.turns import SampledTurn, SamplingParameters, TurnFinish, TurnRequest
-from torl_sandbox.outcome import OutcomeStatus
+from torl.base.types.turns import (
+    MalformedCall,
+    Markup,
+    ObservationText,
+    Outcome,
+    SampledTurn,
+    SamplingParameters,
+    ToolRequest,
+    TurnFinish,
+    TurnRequest,
+)
+from torl_sandbox.errors import OutcomeStatus
 
 __all__ = [
     "ALTERNATIVE",

@@ -11,7 +11,7 @@ from typing import Final
 
 from torl.base.types.problems import Prompt
 from torl.base.types.samples import BoolArray, Float32Array, Int32Array
-from torl.base.types.tools import Outcome, ToolRequest
+from torl.base.types.turns import Outcome, ToolRequest
 
 MEASURED: Final = MappingProxyType({"measured": True})
 """Metadata of a field that depends on the machine and its load, so that the same episode may have another value."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from torl.base.errors import DataError
 from torl.base.inputs import parse_json
-from torl.base.types.tools import ARGUMENT_KEYS
+from torl.base.types.turns import ARGUMENT_KEYS
 from torl.components.data.rows import TOOL_FIELDS, describe, has_value, is_given, is_missing, note_unread
 from torl.components.data.values import name_columns
 

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from torl.base.types import Markup, ObservationText, Outcome, OutcomeStatus, Turn
 from torl.components.formats.format import Format
-from torl_sandbox.outcome import NO_OUTPUT
+from torl_sandbox.errors import NO_OUTPUT
 
 ErrorStyle = Annotated[
     Literal["last_line", "output_first", "traceback", "bare_traceback", "tagged", "hidden"],

@@ -11,7 +11,6 @@ Only methods of the tensors are used: this package does not load torch.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from torl.components.algorithms.losses.batch import BatchTokens
 from torl.components.algorithms.losses.correction import (
     CORRECTIONS,
     CorrectionInputs,
@@ -24,6 +23,7 @@ from torl.components.algorithms.losses.correction import (
 )
 from torl.components.algorithms.losses.divergence import LOG_RATIO_LIMIT, LogprobGap, logprob_gap
 from torl.components.algorithms.losses.entropy_control import (
+    BatchTokens,
     clip_cov_policy_loss,
     high_entropy_policy_loss,
     kl_cov_policy_loss,

@@ -7,5 +7,5 @@ from torl.components.formats.chat.families import DeepSeekFormat as DeepSeekForm
 from torl.components.formats.chat.families import HermesFormat as HermesFormat
 from torl.components.formats.chat.families import KimiFormat as KimiFormat
 from torl.components.formats.chat.families import MistralFormat as MistralFormat
-from torl.components.formats.chat.harmony import HarmonyFormat as HarmonyFormat
-from torl.components.formats.chat.llama import LlamaFormat as LlamaFormat
+from torl.components.formats.chat.headers import HarmonyFormat as HarmonyFormat
+from torl.components.formats.chat.headers import LlamaFormat as LlamaFormat

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn
 
 from torl.base.types import MalformedCall, ToolRequest
-from torl.base.types.tools import ARGUMENT_KEYS
+from torl.base.types.turns import ARGUMENT_KEYS
 
 TRUNCATED_CALL = "CutCall"
 INVALID_JSON = "InvalidJSON"

@@ -6,9 +6,8 @@ import torch
 
 from torl.components.weights.control import Control
 from torl.components.weights.rendezvous import TransportName
-from torl.components.weights.transports.cuda_ipc import CudaIpc
 from torl.components.weights.transports.gloo import Gloo, Nccl
-from torl.components.weights.transports.shared_memory import SharedMemory
+from torl.components.weights.transports.shared_memory import CudaIpc, SharedMemory
 from torl.components.weights.transports.transport import Transport
 
 TRANSPORTS: dict[TransportName, Callable[[Control, torch.device | None], Transport]] = {
