@@ -1,0 +1,161 @@
+"""Values that cross between a program and its tests, as JSON. Only data crosses, never code.
+
+Numbers, texts, lists, None and truth values are themselves; other data are objects with one key, the tag. An object
+of a program crosses as a handle, with its data if its class derives from a type of data.
+"""
+
+import datetime
+import decimal
+import fractions
+import json
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from typing import Any
+
+MAX_DEPTH = 200
+_MAX_NUMBER = 1 << 2000  # larger integers cross in hexadecimal: decimal digits take quadratic time
+_CONSTRUCTED = {
+    "date": datetime.date,
+    "time": datetime.time,
+    "datetime": datetime.datetime,
+    "timedelta": datetime.timedelta,
+    "fraction": fractions.Fraction,
+    "decimal": decimal.Decimal,
+    "complex": complex,
+    "range": range,
+}
+_ARGUMENTS: dict[type, Callable[[Any], list[Any]]] = {
+    datetime.date: lambda v: [v.year, v.month, v.day],
+    datetime.time: lambda v: [v.hour, v.minute, v.second, v.microsecond],
+    datetime.datetime: lambda v: [v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond],
+    datetime.timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+    fractions.Fraction: lambda v: [v.numerator, v.denominator],
+    decimal.Decimal: lambda v: [str(v)],
+    complex: lambda v: [v.real, v.imag],
+    range: lambda v: [v.start, v.stop, v.step],
+}
+_NAMES = {kind: name for name, kind in _CONSTRUCTED.items()}
+_DICTIONARIES = (dict, OrderedDict, defaultdict, Counter)
+
+
+class TransferError(Exception):
+    """A value that cannot cross: nested too deeply, or in a circle."""
+
+
+def encode(value: Any, handle: Callable[[object], Any], depth: int = 0) -> Any:
+    """Return a value as JSON.
+
+    Args:
+        value: The value.
+        handle: Returns the JSON of an object that is no data.
+        depth: Depth of the value in another.
+
+    Raises:
+        TransferError: The value is nested too deeply.
+    """
+    if depth > MAX_DEPTH:
+        raise TransferError("the value is nested too deeply")
+    kind = type(value)
+    if value is None or kind is bool or kind is str or kind is float:
+        return value
+    if kind is int:
+        return value if -_MAX_NUMBER < value < _MAX_NUMBER else {"int": hex(value)}
+    inner = _encode_data(value, kind, lambda each: encode(each, handle, depth + 1))
+    return handle(value) if inner is None else inner
+
+
+def _encode_data(value: Any, kind: Any, inner: Callable[[Any], Any]) -> Any:
+    """Return the JSON of a value of exactly a type of data, or None for any other."""
+    if kind is list:
+        return [inner(each) for each in list.__iter__(value)]
+    if kind is tuple:
+        return {"tuple": [inner(each) for each in tuple.__iter__(value)]}
+    if kind in _DICTIONARIES:
+        pairs = [[inner(key), inner(each)] for key, each in dict.items(value)]
+        return {"counter" if kind is Counter else "dict": pairs}
+    if kind is set or kind is frozenset:
+        return {kind.__name__: [inner(each) for each in value]}
+    if kind is bytes or kind is bytearray:
+        return {kind.__name__: value.hex()}
+    if kind is deque:
+        return {"deque": [inner(each) for each in value]}
+    if kind in (type({}.keys()), type({}.items())):
+        return {"set": [inner(each) for each in value]}  # compares like one
+    if kind in _ARGUMENTS and getattr(value, "tzinfo", None) is None:
+        return {_NAMES[kind]: [inner(each) for each in _ARGUMENTS[kind](value)]}
+    if kind is type and getattr(sys.modules["builtins"], value.__name__, None) is value:
+        return {"type": value.__name__}
+    if value is Ellipsis or value is NotImplemented:
+        return {"constant": repr(value)}
+    return _encode_array(value, kind, inner)
+
+
+def _encode_array(value: Any, kind: type, inner: Callable[[Any], Any]) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is None or kind.__module__ != "numpy":
+        return None
+    if kind is numpy.ndarray and value.dtype.kind in "biufcSU":
+        return {"array": [value.dtype.str, list(value.shape), inner(value.ravel().tolist())]}
+    if issubclass(kind, numpy.generic) and value.dtype.kind in "biufcSU":
+        return {"scalar": [value.dtype.str, inner(value.item())]}
+    return None
+
+
+def plain_part(value: object) -> Any:
+    """Return the data of an object whose class derives from a type of data, or None.
+
+    The methods of the type are called, and none that the class overrides.
+    """
+    if isinstance(value, bool | int):
+        return int.__add__(value, 0)
+    if isinstance(value, float):
+        return float.__pos__(value)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, tuple):
+        return tuple(tuple.__iter__(value))
+    if isinstance(value, list):
+        return [*list.__iter__(value)]
+    if isinstance(value, dict):
+        return dict(dict.items(value))
+    if isinstance(value, set):
+        return set(set.__iter__(value))
+    return None
+
+
+def decode(value: Any, handled: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return the value of JSON that `encode` made; `handled` returns the object of a handle."""
+    if isinstance(value, list):
+        return [decode(each, handled) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if "handle" in value:
+        return handled(value)
+    ((tag, content),) = value.items()
+    if tag == "int":
+        return int(content, 16)
+    if tag in ("bytes", "bytearray"):
+        data = bytes.fromhex(content)
+        return data if tag == "bytes" else bytearray(data)
+    if tag == "type":
+        return getattr(sys.modules["builtins"], content)
+    if tag == "constant":
+        return Ellipsis if content == "Ellipsis" else NotImplemented
+    if tag in ("array", "scalar"):
+        import numpy
+
+        if tag == "scalar":
+            return numpy.dtype(content[0]).type(decode(content[1], handled))
+        return numpy.array(decode(content[2], handled), content[0]).reshape(content[1])
+    items = decode(content, handled)
+    if tag in ("dict", "counter"):
+        return (dict if tag == "dict" else Counter)(dict(items))
+    if tag in _CONSTRUCTED:
+        return _CONSTRUCTED[tag](*items)
+    return {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}[tag](items)
+
+
+def dumps(value: Any) -> str:
+    """Return JSON on one line."""
+    return json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,83 @@
+"""Whether the output of a program, or the result of a function, is what a test expects: as judges do.
+
+White space between and after tokens does not count, nor does the number of empty lines at the end. Numbers that are
+not integers are equal within 1e-6, relative or absolute.
+"""
+
+import math
+import re
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+TOLERANCE = 1e-6
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_INTEGER = re.compile(r"[+-]?\d+")
+
+
+def equal_output(printed: str, expected: str) -> bool:
+    """Whether a program printed what is expected, token by token. Lines count if both have the same number."""
+    if printed == expected:
+        return True
+    ours, theirs = (text.split() for text in (printed, expected))
+    return len(ours) == len(theirs) and all(map(_equal_token, ours, theirs))
+
+
+def _equal_token(printed: str, expected: str) -> bool:
+    if printed == expected:
+        return True
+    both = (_NUMBER.fullmatch(printed), _NUMBER.fullmatch(expected))
+    if not all(both):
+        return False
+    if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(printed):
+        return _canonical(printed) == _canonical(expected)
+    return _close(float(printed), float(expected))
+
+
+def _canonical(integer: str) -> str:
+    """Return an integer without plus sign and leading zeros: as text, since it can have any length."""
+    digits = integer.lstrip("+-").lstrip("0") or "0"
+    return f"-{digits}" if integer.startswith("-") and digits != "0" else digits
+
+
+def _close(one: float, other: float) -> bool:
+    return one == other or (
+        math.isfinite(one) and math.isfinite(other) and abs(one - other) <= TOLERANCE * max(1.0, abs(other))
+    )
+
+
+def equal_values(result: Any, expected: Any) -> bool:
+    """Whether a function returned what is expected, as plain data.
+
+    A tuple equals a list, since JSON has lists alone, and so do the integer keys of a dictionary and their texts.
+    """
+    if isinstance(result, bool) or isinstance(expected, bool) or result is None or expected is None:
+        return bool(result == expected) and not isinstance(result, float)
+    if isinstance(result, float) or isinstance(expected, float):
+        return _equal_numbers(result, expected)
+    if isinstance(expected, str | bytes) or isinstance(result, str | bytes):
+        return bool(result == expected)
+    if isinstance(expected, Mapping):
+        return isinstance(result, Mapping) and _equal_mappings(result, expected)
+    if isinstance(expected, Set):
+        return isinstance(result, Set) and bool(result == expected)
+    if isinstance(expected, Sequence):
+        return (
+            isinstance(result, Sequence) and len(result) == len(expected) and all(map(equal_values, result, expected))
+        )
+    return type(result) in (int, complex, type(expected)) and bool(result == expected)
+
+
+def _equal_numbers(result: Any, expected: Any) -> bool:
+    if not (isinstance(result, int | float) and isinstance(expected, int | float)):
+        return False
+    try:
+        return _close(float(result), float(expected)) or (math.isnan(result) and math.isnan(expected))
+    except OverflowError:
+        return False
+
+
+def _equal_mappings(result: Mapping[Any, Any], expected: Mapping[Any, Any]) -> bool:
+    if result.keys() != expected.keys():
+        result = {str(key): value for key, value in result.items()}
+        expected = {str(key): value for key, value in expected.items()}
+    return result.keys() == expected.keys() and all(equal_values(result[key], expected[key]) for key in expected)
