@@ -1074,9 +1074,9 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     ("torl/recipes/tora/__init__.py", "outcome.status is OutcomeStatus.TIMEOUT", "False", _OBSERVATION),
     ("torl/components/tools/python.py", "        if outcome.ok:\n", "        if True:\n", _TOOL),
     ("torl/components/tools/python.py", "[*self.successful]", "self.ran_well", _TOOL),
-    ("torl/components/tools/sandbox_host.py", "self._kept_bytes > self._max_bytes", "False", f"{_TOOL} -k bounded"),
+    ("torl/components/programs/sandbox_host.py", "self._kept_bytes > self._max_bytes", "False", f"{_TOOL} -k bounded"),
     (
-        "torl/components/tools/sandbox_host.py",
+        "torl/components/programs/sandbox_host.py",
         "_PROGRAMS_PER_WORKER = 2",
         "_PROGRAMS_PER_WORKER = 99",
         f"{_TOOL} -k bounded",

@@ -22,6 +22,7 @@ from torl.components.rewards.reward import Reward
 PARTS: Mapping[str, Callable[..., Any] | str] = MappingProxyType(
     {
         "math": "torl.components.rewards.math:MathReward",
+        "tests": "torl.components.rewards.tests:TestsReward",
         "judge": "torl.components.rewards.judge:JudgeReward",
         "environment": "torl.components.rewards.reward:EnvironmentReward",
         "exact_match": "torl.recipes.search_r1:ExactMatchReward",
@@ -212,6 +213,7 @@ def _combine(one: Grade, other: Grade) -> Grade:
         correct=correct,
         answer=other.answer if one.answer is None else one.answer,
         failure=None if correct else one.failure or other.failure,
+        detail=one.detail or other.detail,
         valid_format=one.valid_format and other.valid_format,
     )
 

@@ -11,7 +11,7 @@ from torl.base.component import RunContext
 from torl.base.errors import ConfigError, SandboxError
 from torl.base.options import PositiveFloat, PositiveInt, Section
 from torl.base.types import Outcome, OutcomeStatus
-from torl.components.tools.sandbox_host import ClusterSandbox, SandboxHost
+from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
 from torl.components.tools.tool import StatefulTool, ToolSession
 from torl_sandbox import Execution, Interpreter, InterpreterSession, SandboxPool, StatefulInterpreter
 

@@ -186,6 +186,7 @@ class Row(Struct, kw_only=True):
     token_numbers: Annotated[dict[str, list[Number]], At("token_arrays", _by_name(_decimals), _by_name(_floats))]
     user_messages: Annotated[list[UserMessage], At("trajectory.user_messages", _each(asdict), tuple)] = []
     environment_rewards: Annotated[dict[str, Number], At("trajectory.environment_rewards", _by_name(float))] = {}
+    grade_detail: Annotated[str, At("grade.detail")] = ""
     reward_parts: Annotated[dict[str, Number], At("grade.parts", _by_name(float))] = {}
     turn_rewards: Annotated[list[Number], At("grade.turn_rewards", _each(float), tuple)] = []
     program_answer: Annotated[str | None, At("trajectory.answer")] = None

@@ -84,7 +84,7 @@ def _encode_data(value: Any, kind: Any, inner: Callable[[Any], Any]) -> Any:
         return {"set": [inner(each) for each in value]}  # compares like one
     if kind in _ARGUMENTS and getattr(value, "tzinfo", None) is None:
         return {_NAMES[kind]: [inner(each) for each in _ARGUMENTS[kind](value)]}
-    if kind is type and getattr(sys.modules["builtins"], value.__name__, None) is value:
+    if isinstance(value, type) and kind is type and getattr(sys.modules["builtins"], value.__name__, None) is value:
         return {"type": value.__name__}
     if value is Ellipsis or value is NotImplemented:
         return {"constant": repr(value)}

@@ -6,13 +6,13 @@ from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from secrets import token_hex
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from torl.base.errors import ClusterError, SandboxError
 from torl.base.runtime.cluster import Cluster
 from torl.base.runtime.cluster.per_node import PerNode
 from torl.base.types import OutcomeStatus
-from torl_sandbox import Execution, InterpreterSession, SandboxPool, StatefulInterpreter, prepare_guest
+from torl_sandbox import Execution, InterpreterSession, RunOptions, SandboxPool, StatefulInterpreter, prepare_guest
 from torl_sandbox.guest import Progress
 from torl_sandbox.session import Session
 
@@ -85,9 +85,13 @@ class SandboxHost(StatefulInterpreter):
         self._in_use = asyncio.Semaphore(_PROGRAMS_PER_WORKER * self._pool.workers)
         await self.check()
 
-    async def run_async(self, code: str, seed: int = 0) -> Execution:
+    async def run_async(self, code: str, **options: Unpack[RunOptions]) -> Execution:
         """Run `code` from a fresh state."""
-        return await self._running().run_async(code, seed=seed)
+        return await self._running().run_async(code, **options)
+
+    async def run_with(self, code: str, options: RunOptions) -> Execution:
+        """Run `code` from a fresh state, with options that crossed to this node."""
+        return await self.run_async(code, **options)
 
     def session(self, *, seed: int = 0) -> InterpreterSession:
         """Open a session."""
@@ -159,9 +163,10 @@ class ClusterSandbox(StatefulInterpreter):
         """Start a pool on every node."""
         await self._hosts.start(cluster)
 
-    async def run_async(self, code: str, *, seed: int = 0) -> Execution:
-        """Run `code` from a fresh state on the node of its key."""
-        return await self._call(f"{seed} {code}", "run_async", code, seed)
+    async def run_async(self, code: str, **options: Unpack[RunOptions]) -> Execution:
+        """Run `code` from a fresh state on the node of its code, input and seed."""
+        key = f"{options.get('seed', 0)} {options.get('stdin', '')!r} {code}"
+        return await self._call(key, "run_with", code, options)
 
     def session(self, *, seed: int = 0) -> InterpreterSession:
         """Open a session. The episodes of a problem have the same seed and therefore run on the same node."""

@@ -1,0 +1,203 @@
+"""The outcome reward of programs: the tests of a problem, which the program never sees."""
+
+import asyncio
+import functools
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from torl.base.component import RunContext
+from torl.base.errors import RewardError
+from torl.base.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, default_choice
+from torl.base.types import Grade, Group, Problem, Trajectory
+from torl.components.programs import InputTest, Judge, TestStatus, TestSuite, TestVerdict
+from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
+from torl.components.programs.submission import last_block, whole_text
+from torl.components.programs.suites import unpack_suite
+from torl.components.rewards.reward import Reward
+from torl_sandbox import SandboxPool
+
+METADATA: Final = "tests"
+"""Key of a problem's metadata that holds its tests."""
+_POOL_MEMORY: Final = 2 << 30
+_POOL_SECONDS: Final = 120.0
+_OUTPUT_BYTES: Final = 64 << 20
+
+SUBMISSIONS: Mapping[str, Callable[..., str | None]] = MappingProxyType(
+    {"last_block": last_block, "whole_text": whole_text}
+)
+"""Functions that return the program in the text of a response, or None."""
+
+SubmissionChoice = Annotated[
+    Choice[Callable[[str], str | None]], ChosenFrom(SUBMISSIONS, "submission", "last_block", positional_count=1)
+]
+
+
+class TestsOptions(Section):
+    """Options of the reward "tests"."""
+
+    __test__ = False  # no test of pytest
+
+    correct: float = 1.0
+    """Reward of a program that passes all tests."""
+    wrong: float = -1.0
+    """Reward of a program that passes none, and of a response without a program."""
+    score: Literal["all", "fraction"] = "all"
+    """Whether a program that passes only some tests is wrong, or gets its fraction of the way from `wrong` to
+    `correct`."""
+    submission: SubmissionChoice = default_choice("last_block")
+    """Function of the text that finds the program. "last_block": the last complete ```python block; "whole_text": all
+    of the text, if it has no block."""
+    max_tests: PositiveInt | None = None
+    """Number of tests of a problem to run. Unset runs all."""
+    choose: Literal["first", "random", "longest"] = "longest"
+    """The tests to run of a problem with more: the first, random ones of each step's group, or those with the longest
+    input, which DeepCoder takes for the hardest."""
+    cpu_seconds: PositiveFloat = 10.0
+    """CPU time limit of a test of a problem that has none."""
+    time_factor: PositiveFloat = 4.0
+    """Factor of the time limits of problems, which were set for native code."""
+    memory_mib: Annotated[int, Field(ge=16, le=3900)] = 256
+    """Memory limit of a test of a problem that has none, in MiB."""
+    workers: PositiveInt | None = None
+    """Number of sandbox processes. Unset starts one for each core."""
+
+
+class TestsReward(Reward):
+    """Rewards the program of a response if it passes the tests of its problem, in a sandbox of its own.
+
+    Equal programs of a group are judged once. A failure of the sandbox stops the run: it is no verdict.
+    """
+
+    __test__ = False
+
+    def __init__(self, options: TestsOptions | None = None) -> None:
+        self.options = options or TestsOptions()
+        self._find = self.options.submission.bind()
+        self._sandbox: SandboxHost | ClusterSandbox | None = None
+        self._judge: Judge | None = None
+        self._counts: Counter[str] = Counter()
+
+    async def start(self, context: RunContext) -> None:
+        """Start the sandbox; on a cluster, on every node.
+
+        Raises:
+            SandboxError: The workers do not start, or fail their self-test.
+        """
+        if context.cluster.is_remote:
+            workers = self.options.workers
+            share = None if workers is None else -(-workers // context.cluster.nodes)
+            self._sandbox = ClusterSandbox(functools.partial(_make_pool, share))
+            await self._sandbox.start(context.cluster)
+        else:
+            self._sandbox = SandboxHost(functools.partial(_make_pool, self.options.workers))
+            await self._sandbox.start(context.progress)
+        self._judge = Judge(
+            self._sandbox,
+            cpu_seconds=self.options.cpu_seconds,
+            time_factor=self.options.time_factor,
+            memory_mib=self.options.memory_mib,
+        )
+        await self._judge.start()
+
+    async def check(self) -> None:
+        if self._sandbox is not None:
+            await self._sandbox.check()
+
+    async def close(self) -> None:
+        sandbox, self._sandbox = self._sandbox, None
+        if sandbox is not None:
+            await sandbox.close()
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return the number of programs by the status of the first test that they failed."""
+        return {f"programs/{status}": count for status, count in self._counts.items()}
+
+    async def grade(self, group: Group) -> list[Grade]:
+        """Return one grade for each trajectory.
+
+        Raises:
+            RewardError: The problem has no tests.
+            SandboxError: The sandbox failed.
+        """
+        suite = suite_of(group.prompt.problem)
+        tests = self._chosen(suite, group)
+        programs = [self._find(trajectory.answer_text) for trajectory in group.trajectories]
+        distinct = [program for program in dict.fromkeys(programs) if program is not None]
+        judged = await asyncio.gather(*(self._judged(program, suite, tests) for program in distinct))
+        verdicts = dict(zip(distinct, judged, strict=True))
+        return [
+            self._grade(trajectory, program, [] if program is None else verdicts[program])
+            for trajectory, program in zip(group.trajectories, programs, strict=True)
+        ]
+
+    async def _judged(self, program: str, suite: TestSuite, tests: Sequence[int]) -> list[TestVerdict]:
+        assert self._judge is not None
+        whole = self.options.score == "all"
+        verdicts = await self._judge.judge(program, suite, tests=tests, stop_at_failure=whole)
+        return [verdicts[index] for index in tests]
+
+    def _chosen(self, suite: TestSuite, group: Group) -> Sequence[int]:
+        """Return the indices of the tests to run, in their order."""
+        count, limit = len(suite.tests), self.options.max_tests
+        if limit is None or count <= limit or self.options.choose == "first":
+            return range(min(count, limit or count))
+        if self.options.choose == "random":
+            key = f"{group.trajectories[0].group_id}/{group.prompt.problem.id}"
+            drawn = random.Random(hashlib.blake2b(key.encode(), digest_size=8).digest())
+            return sorted(drawn.sample(range(count), limit))
+        return sorted(sorted(range(count), key=lambda index: -_length(suite, index))[:limit])
+
+    def _grade(self, trajectory: Trajectory, program: str | None, verdicts: Sequence[TestVerdict]) -> Grade:
+        options = self.options
+        passed = sum(verdict.status is TestStatus.PASSED for verdict in verdicts)
+        correct = program is not None and passed == len(verdicts)
+        failed = [(index, each) for index, each in enumerate(verdicts, start=1) if each.status not in _PASSED]
+        status, detail = "passed" if correct else "no_program", ""
+        if failed:
+            index, first = failed[0]
+            status = first.status.value
+            detail = f"{status}: test {index} of {len(verdicts)}{first.message and f': {first.message}'}"
+        self._counts[status] += 1
+        share = float(correct) if options.score == "all" or not verdicts else passed / len(verdicts)
+        unjudged = any(verdict.status is TestStatus.NOT_JUDGED for verdict in verdicts)
+        reward = options.wrong + (options.correct - options.wrong) * share
+        return Grade(reward, correct, program, "error" if unjudged and not correct else None, detail=detail)
+
+
+_PASSED: Final = (TestStatus.PASSED, TestStatus.NOT_RUN)
+
+
+def suite_of(problem: Problem) -> TestSuite:
+    """Return the tests of a problem.
+
+    Raises:
+        RewardError: It has none.
+    """
+    packed = problem.metadata.get(METADATA)
+    if packed is None:
+        raise RewardError(
+            f"problem {problem.id!r} has no tests: the reward 'tests' needs problems with a column {METADATA!r}, or a "
+            "public set of programs (torl data sources)"
+        )
+    return unpack_suite(packed)
+
+
+def _length(suite: TestSuite, index: int) -> int:
+    test = suite.tests[index]
+    return len(test.stdin) if isinstance(test, InputTest) else len(repr(test))
+
+
+def _make_pool(workers: int | None) -> SandboxPool:
+    return SandboxPool(
+        workers=workers,
+        cpu_seconds=_POOL_SECONDS,
+        wall_seconds=2 * _POOL_SECONDS,
+        memory_bytes=_POOL_MEMORY,
+        output_bytes=_OUTPUT_BYTES,
+    )
