@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torl.base.runtime.processes.hangs import PendingCalls
-from torl.base.types import Outcome, OutcomeStatus, ToolRequest
+from torl.base.types import Outcome, OutcomeStatus, Problem, ToolRequest
 from torl.components.text.templates import Messages
 from torl.components.tools import BaseTool, ToolSession
 
@@ -69,6 +69,7 @@ class EpisodeTools:
         tools: Mapping[str, BaseTool],
         *,
         seed: int,
+        problem: Problem | None = None,
         counters: CallCounters | None = None,
         open_calls: PendingCalls | None = None,
         other_tools: Iterable[str] = (),
@@ -78,6 +79,7 @@ class EpisodeTools:
         Args:
             tools: The tools by name.
             seed: Seed of every session, equal for all episodes of a problem.
+            problem: Problem of the episode, for tools that need it.
             counters: Counters of speculative calls.
             open_calls: Register of pending calls, for the detection of hangs.
             other_tools: Names of tools that are called elsewhere, for error messages.
@@ -85,6 +87,7 @@ class EpisodeTools:
         self._tools = tools
         self._names = (*tools, *other_tools)
         self._seed = seed
+        self._problem = problem
         self._counters = counters or CallCounters()
         self._open_calls = open_calls or PendingCalls()
         self._sessions: dict[str, ToolSession] = {}
@@ -149,7 +152,9 @@ class EpisodeTools:
 
     def _session(self, tool: str) -> ToolSession:
         if tool not in self._sessions:
-            self._sessions[tool] = self._tools[tool].session(self._seed)
+            found, problem = self._tools[tool], self._problem
+            session = found.session(self._seed) if problem is None else found.problem_session(problem, self._seed)
+            self._sessions[tool] = session
         return self._sessions[tool]
 
     def _cancel(self, tools: Iterable[str]) -> "list[asyncio.Task[TimedOutcome]]":

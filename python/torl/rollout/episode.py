@@ -116,6 +116,7 @@ class _Episode:
         self.tools = EpisodeTools(
             player.tools,
             seed=seed,
+            problem=prompt.problem,
             counters=player.counters.calls,
             open_calls=player.open_calls,
             other_tools=other_tools,

@@ -1,7 +1,6 @@
 """The outcome reward of programs: the tests of a problem, which the program never sees."""
 
 import asyncio
-import functools
 import hashlib
 import random
 from collections import Counter
@@ -12,21 +11,12 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from torl.base.component import RunContext
-from torl.base.errors import RewardError
 from torl.base.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, default_choice
-from torl.base.types import Grade, Group, Problem, Trajectory
-from torl.components.programs import InputTest, Judge, TestStatus, TestSuite, TestVerdict
-from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
+from torl.base.types import Grade, Group, Trajectory
+from torl.components.programs import InputTest, TestStatus, TestSuite, TestVerdict
+from torl.components.programs.judge_host import JudgeHost, suite_of
 from torl.components.programs.submission import last_block, whole_text
-from torl.components.programs.suites import unpack_suite
 from torl.components.rewards.reward import Reward
-from torl_sandbox import SandboxPool
-
-METADATA: Final = "tests"
-"""Key of a problem's metadata that holds its tests."""
-_POOL_MEMORY: Final = 2 << 30
-_POOL_SECONDS: Final = 120.0
-_OUTPUT_BYTES: Final = 64 << 20
 
 SUBMISSIONS: Mapping[str, Callable[..., str | None]] = MappingProxyType(
     {"last_block": last_block, "whole_text": whole_text}
@@ -79,8 +69,7 @@ class TestsReward(Reward):
     def __init__(self, options: TestsOptions | None = None) -> None:
         self.options = options or TestsOptions()
         self._find = self.options.submission.bind()
-        self._sandbox: SandboxHost | ClusterSandbox | None = None
-        self._judge: Judge | None = None
+        self._judges = JudgeHost()
         self._counts: Counter[str] = Counter()
 
     async def start(self, context: RunContext) -> None:
@@ -89,30 +78,14 @@ class TestsReward(Reward):
         Raises:
             SandboxError: The workers do not start, or fail their self-test.
         """
-        if context.cluster.is_remote:
-            workers = self.options.workers
-            share = None if workers is None else -(-workers // context.cluster.nodes)
-            self._sandbox = ClusterSandbox(functools.partial(_make_pool, share))
-            await self._sandbox.start(context.cluster)
-        else:
-            self._sandbox = SandboxHost(functools.partial(_make_pool, self.options.workers))
-            await self._sandbox.start(context.progress)
-        self._judge = Judge(
-            self._sandbox,
-            cpu_seconds=self.options.cpu_seconds,
-            time_factor=self.options.time_factor,
-            memory_mib=self.options.memory_mib,
-        )
-        await self._judge.start()
+        options = self.options
+        await self._judges.start(context, options.workers, options.cpu_seconds, options.time_factor, options.memory_mib)
 
     async def check(self) -> None:
-        if self._sandbox is not None:
-            await self._sandbox.check()
+        await self._judges.check()
 
     async def close(self) -> None:
-        sandbox, self._sandbox = self._sandbox, None
-        if sandbox is not None:
-            await sandbox.close()
+        await self._judges.close()
 
     def metrics(self) -> Mapping[str, float]:
         """Return the number of programs by the status of the first test that they failed."""
@@ -137,9 +110,8 @@ class TestsReward(Reward):
         ]
 
     async def _judged(self, program: str, suite: TestSuite, tests: Sequence[int]) -> list[TestVerdict]:
-        assert self._judge is not None
         whole = self.options.score == "all"
-        verdicts = await self._judge.judge(program, suite, tests=tests, stop_at_failure=whole)
+        verdicts = await self._judges.judge.judge(program, suite, tests=tests, stop_at_failure=whole)
         return [verdicts[index] for index in tests]
 
     def _chosen(self, suite: TestSuite, group: Group) -> Sequence[int]:
@@ -173,31 +145,6 @@ class TestsReward(Reward):
 _PASSED: Final = (TestStatus.PASSED, TestStatus.NOT_RUN)
 
 
-def suite_of(problem: Problem) -> TestSuite:
-    """Return the tests of a problem.
-
-    Raises:
-        RewardError: It has none.
-    """
-    packed = problem.metadata.get(METADATA)
-    if packed is None:
-        raise RewardError(
-            f"problem {problem.id!r} has no tests: the reward 'tests' needs problems with a column {METADATA!r}, or a "
-            "public set of programs (torl data sources)"
-        )
-    return unpack_suite(packed)
-
-
 def _length(suite: TestSuite, index: int) -> int:
     test = suite.tests[index]
     return len(test.stdin) if isinstance(test, InputTest) else len(repr(test))
-
-
-def _make_pool(workers: int | None) -> SandboxPool:
-    return SandboxPool(
-        workers=workers,
-        cpu_seconds=_POOL_SECONDS,
-        wall_seconds=2 * _POOL_SECONDS,
-        memory_bytes=_POOL_MEMORY,
-        output_bytes=_OUTPUT_BYTES,
-    )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+from torl.components.tools.examples import ExamplesTool as ExamplesTool
 from torl.components.tools.function import FunctionTool as FunctionTool
 from torl.components.tools.mcp import McpServer as McpServer
 from torl.components.tools.python import PythonOptions as PythonOptions
@@ -26,6 +27,7 @@ TOOLS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     {
         "python": PythonTool,
         "sandbox_fusion": SandboxFusionTool,
+        "run_examples": ExamplesTool,
         "function": FunctionTool,
         "mcp": McpServer,
         "search": Bm25Tool,

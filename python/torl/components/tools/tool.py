@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from torl.base.component import Component
 from torl.base.guard import Guarded, InvalidResultError, describe, guarded
-from torl.base.types import Outcome, OutcomeStatus
+from torl.base.types import Outcome, OutcomeStatus, Problem
 
 _SCALARS = (str, bool, int, float, type(None))
 
@@ -100,6 +100,18 @@ class BaseTool(Component, kind="tool"):
         Args:
             seed: Seed of the problem. Equal seeds and equal calls must yield equal outcomes.
         """
+
+    @guarded(_check_session, fails_episode=True)
+    def problem_session(self, problem: Problem, seed: int) -> ToolSession:
+        """Open a session for one episode of a problem. By default the session of `session`.
+
+        A tool that needs the problem, such as its metadata, overrides this method.
+
+        Args:
+            problem: Problem of the episode.
+            seed: Seed of the problem.
+        """
+        return self.session(seed)
 
     @guarded()
     def provided_tools(self, name: str) -> "Mapping[str, BaseTool]":

@@ -13,7 +13,7 @@ from torl.base.component import RunContext
 from torl.base.errors import ComponentError, ToolUnavailableError
 from torl.base.guard import describe, location
 from torl.base.options import Choice, NonNegativeInt, PositiveFloat, PositiveInt, Section
-from torl.base.types import Outcome, OutcomeStatus
+from torl.base.types import Outcome, OutcomeStatus, Problem
 from torl.components.tools.retry import retry
 from torl.components.tools.tool import BaseTool, ToolSession, as_object
 
@@ -114,6 +114,10 @@ class BoundedTool(WrappedTool):
     def session(self, seed: int) -> ToolSession:
         with self._named():
             return _BoundedSession(self, self.tool.session(seed))
+
+    def problem_session(self, problem: Problem, seed: int) -> ToolSession:
+        with self._named():
+            return _BoundedSession(self, self.tool.problem_session(problem, seed))
 
     def provided_tools(self, name: str) -> Mapping[str, BaseTool]:
         """Return the tools that the wrapped tool provides, within the same limits. They share the concurrent calls."""
@@ -223,6 +227,9 @@ class ShuffledTool(WrappedTool):
     def session(self, seed: int) -> ToolSession:
         """Open a session. Seeds identify problems: all episodes of a problem have the same seed."""
         return _ShuffledSession(self, self.tool.session(seed), seed)
+
+    def problem_session(self, problem: Problem, seed: int) -> ToolSession:
+        return _ShuffledSession(self, self.tool.problem_session(problem, seed), seed)
 
     def exchange(self, outcome: Outcome, seed: int) -> Outcome:
         """Return an outcome of another problem, and keep `outcome` for later calls."""

@@ -1,0 +1,105 @@
+"""A judge with a sandbox of its own, for the components of a run; and the tests of a problem."""
+
+import functools
+from typing import Final
+
+from torl.base.component import RunContext
+from torl.base.errors import RewardError, SandboxError
+from torl.base.types import Problem
+from torl.components.programs.judge import Judge
+from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
+from torl.components.programs.suites import TestSuite, unpack_suite
+from torl_sandbox import SandboxPool
+
+METADATA: Final = "tests"
+"""Key of a problem's metadata that holds its tests."""
+
+# Limits of the pool, below which each test has limits of its own.
+_MEMORY_BYTES: Final = 4 << 30
+_CPU_SECONDS: Final = 600.0
+_OUTPUT_BYTES: Final = 64 << 20
+
+
+class JudgeHost:
+    """A judge and its sandbox, which it starts and closes."""
+
+    def __init__(self) -> None:
+        self._sandbox: SandboxHost | ClusterSandbox | None = None
+        self._judge: Judge | None = None
+
+    @property
+    def judge(self) -> Judge:
+        """The judge.
+
+        Raises:
+            SandboxError: The host has not been started.
+        """
+        if self._judge is None:
+            raise SandboxError("the judge of programs is not running: start it first")
+        return self._judge
+
+    async def start(
+        self, context: RunContext, workers: int | None, cpu_seconds: float, time_factor: float, memory_mib: int
+    ) -> None:
+        """Start the sandbox; on a cluster, on every node, with a part of the workers.
+
+        Args:
+            context: Run that it is part of.
+            workers: Number of processes. None starts one for each core.
+            cpu_seconds: CPU time of a test of a problem that has no limit.
+            time_factor: Factor of the time limits of problems.
+            memory_mib: Memory of a test of a problem that has no limit.
+
+        Raises:
+            SandboxError: The workers do not start, or fail their self-test.
+        """
+        if context.cluster.is_remote:
+            share = None if workers is None else -(-workers // context.cluster.nodes)
+            self._sandbox = ClusterSandbox(functools.partial(_make_pool, share))
+            await self._sandbox.start(context.cluster)
+        else:
+            self._sandbox = SandboxHost(functools.partial(_make_pool, workers))
+            await self._sandbox.start(context.progress)
+        judge = Judge(self._sandbox, cpu_seconds=cpu_seconds, time_factor=time_factor, memory_mib=memory_mib)
+        await judge.start()
+        self._judge = judge
+
+    async def check(self) -> None:
+        """Run the self-test of the sandbox.
+
+        Raises:
+            SandboxError: It failed.
+        """
+        if self._sandbox is not None:
+            await self._sandbox.check()
+
+    async def close(self) -> None:
+        """Stop the sandbox."""
+        sandbox, self._sandbox, self._judge = self._sandbox, None, None
+        if sandbox is not None:
+            await sandbox.close()
+
+
+def suite_of(problem: Problem) -> TestSuite:
+    """Return the tests of a problem.
+
+    Raises:
+        RewardError: It has none.
+    """
+    packed = problem.metadata.get(METADATA)
+    if packed is None:
+        raise RewardError(
+            f"problem {problem.id!r} has no tests: programs are judged on problems with a column {METADATA!r}, or on a "
+            "public set of programs (torl data sources)"
+        )
+    return unpack_suite(packed)
+
+
+def _make_pool(workers: int | None) -> SandboxPool:
+    return SandboxPool(
+        workers=workers,
+        cpu_seconds=_CPU_SECONDS,
+        wall_seconds=2 * _CPU_SECONDS,
+        memory_bytes=_MEMORY_BYTES,
+        output_bytes=_OUTPUT_BYTES,
+    )
