@@ -125,8 +125,54 @@ _KILLED = "lab/audit/test_receipt.py -k killed"
 _AUDIT_UPDATES = "lab/audit/test_updates.py"
 _RESUMED = "torl/training/test_startup.py"
 _VERIFY = "lab/audit/test_train_verify.py -k "
+_CHEATS = "torl/components/programs/test_cheats.py -k "
+_GUEST = "torl/components/programs/guest"
 
 MUTANTS: list[tuple[str, str, str, str]] = [
+    # --- what a program may learn of its tests, and what its reports may claim
+    (f"{_GUEST}/proxies.py", 'return name == "ne"', "return True", f"{_CHEATS}equality"),
+    (
+        f"{_GUEST}/operators.py",
+        'if is_plain(other) and (not may_see(proxy) or (is_order and not slot(proxy, "_side").trusting)):',
+        "if False:",
+        f"{_CHEATS}differences",
+    ),
+    (f"{_GUEST}/proxies.py", "if is_plain(item) and not may_see(self):", "if False:", f"{_CHEATS}membership"),
+    (f"{_GUEST}/proxies.py", "name in _PREDICATES or ", "", f"{_CHEATS}predicates"),
+    (
+        f"{_GUEST}/play.py",
+        'return with_role(value, "class") if name in self._classes else value',
+        'return with_role(value, "class")',
+        f"{_CHEATS}entry",
+    ),
+    (f"{_GUEST}/test_side.py", "__all__ = ()", '__all__ = ("abs", "len", "sorted", "solve")', f"{_CHEATS}exports"),
+    (
+        f"{_GUEST}/play.py",
+        "if isinstance(error, AssertionError) or self.refusals > refusals:",
+        "if False:",
+        f"{_CHEATS}suppresses",
+    ),
+    (
+        f"{_GUEST}/play.py",
+        "if not own or isinstance(error, AssertionError | unittest.SkipTest):",
+        "if False:",
+        f"{_CHEATS}suppresses",
+    ),
+    (f"{_GUEST}/play.py", "            _permit(name, encoded)\n", "", f"{_CHEATS}format"),
+    (f"{_GUEST}/side.py", " and not module.startswith(_FORBIDDEN)", "", f"{_CHEATS}steers"),
+    (
+        "torl/components/programs/judge.py",
+        'if not played["unknown"] and not played["suspended"]:',
+        'if not played["suspended"]:',
+        f"{_CHEATS}empty",
+    ),
+    ("torl/components/programs/judge.py", "number == str(len(reports))", "number.isdigit()", f"{_CHEATS}replies"),
+    (
+        "torl/components/programs/output.py",
+        "len(result) == len(expected) == len(found)",
+        "len(result) == len(expected)",
+        "torl/components/programs/test_transfer.py",
+    ),
     # --- what files of others may name
     ("torl/base/trust.py", "if not is_trusted():", "if False:", _TRUST),
     ("torl/base/options/choices.py", "if not is_trusted() and not is_of_recipe(name):", "if False:", _TRUST),

@@ -1,64 +1,29 @@
-"""Judge a program by the tests of a problem, in the sandbox. What is expected stays out of the program's reach.
+"""Judge a program by the tests of a problem, in the sandbox. Expected values stay out of the program's reach.
 
-Output and results are compared here. Code with assertions runs in a guest of its own, in passes: a pass records the
+Output and results are compared here. Code with assertions runs in a separate guest, in passes: a pass records the
 operations on the program, the program's guest executes them, and the next pass knows their results.
 """
 
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import replace
 from typing import Any, Final
 
-from torl.components.programs.guest.program_side import MARK
-from torl.components.programs.guest.transfer import decode, dumps, encode
-from torl.components.programs.harness import Harness, ProgramRunner, compile_harnesses, returned_text
+from torl.components.programs.guest.transfer import MARK, TransferError, dumps, encode
+from torl.components.programs.harness import Harnesses, ProgramRunner, compile_harnesses, returned_text
 from torl.components.programs.output import equal_output, equal_values
+from torl.components.programs.reports import ReportError, read_value
 from torl.components.programs.suites import CallTest, CodeTest, InputTest, Test, TestSuite
+from torl.components.programs.verdicts import TestStatus, TestVerdict, failed, of_pass, parsed, raised, shortened
 from torl_sandbox import Execution, OutcomeStatus
 
 _MAX_PASSES: Final = 200
-_MAX_MESSAGE: Final = 500
-
-
-class TestStatus(StrEnum):
-    """How a program did in a test.
-
-    Attributes:
-        PASSED: As expected.
-        WRONG: Another output, another result, or a failed assertion.
-        EXCEPTION: The program raised an exception, ended early, or lacks what the test calls.
-        TIMEOUT: It exceeded its time.
-        MEMORY: It exceeded its memory.
-        OUTPUT_LIMIT: It printed too much.
-        CRASH: It ended the process that ran it, twice.
-        NOT_JUDGED: The test itself failed, or does what cannot be judged. It says nothing about the program.
-        NOT_RUN: An earlier test decided.
-    """
-
-    __test__ = False  # no test of pytest
-
-    PASSED = "passed"
-    WRONG = "wrong"
-    EXCEPTION = "exception"
-    TIMEOUT = "timeout"
-    MEMORY = "memory"
-    OUTPUT_LIMIT = "output_limit"
-    CRASH = "crash"
-    NOT_JUDGED = "not_judged"
-    NOT_RUN = "not_run"
-
-
-@dataclass(frozen=True, slots=True)
-class TestVerdict:
-    """The verdict of a test, with the end of the message that explains a failure, and its CPU time."""
-
-    __test__ = False
-
-    status: TestStatus
-    message: str = ""
-    cpu_seconds: float = field(default=0.0, compare=False)
+_MAX_LIMITS: Final = 5  # CPU time of all passes together, in limits of a test
+_MAX_REPORTED: Final = 16 << 20  # characters
+_INTERPRETER_MIB: Final = 177
+_SCRIPT: Final = "__import__('sys').set_int_max_str_digits(0)\nexec(compile({!r}, 'main.py', 'exec'))"
+"""A program for `Judge`. References of public sets print integers with more than 4,300 digits."""
 
 
 class Judge:
@@ -78,7 +43,7 @@ class Judge:
         self._cpu_seconds = cpu_seconds
         self._time_factor = time_factor
         self._memory_mib = memory_mib
-        self._harnesses: tuple[Harness, Harness] | None = None
+        self._harnesses: Harnesses | None = None
 
     async def start(self) -> None:
         """Compile the harnesses.
@@ -136,142 +101,104 @@ class Judge:
         return {"cpu_seconds": seconds, "memory_bytes": min(memory + _INTERPRETER_MIB, 4096) << 20}
 
     async def _run_with_input(self, program: str, suite: TestSuite, test: InputTest) -> TestVerdict:
-        done = await self._runner.run_async(program, stdin=test.stdin, **self._limits(suite))
+        done = await self._runner.run_async(_SCRIPT.format(program), stdin=test.stdin, **self._limits(suite))
         if done.status is not OutcomeStatus.OK:
-            return _failed(done)
+            return failed(done)
         if suite.checker is not None:
             return await self._check(suite.checker, test, done)
         if equal_output(done.stdout, test.stdout):
             return TestVerdict(TestStatus.PASSED, cpu_seconds=done.cpu_seconds)
-        return TestVerdict(TestStatus.WRONG, f"printed {_shortened(done.stdout)}", done.cpu_seconds)
+        return TestVerdict(TestStatus.WRONG, f"printed {shortened(repr(done.stdout))}", done.cpu_seconds)
 
     async def _check(self, checker: str, test: InputTest, done: Execution) -> TestVerdict:
-        files = {"input.txt": test.stdin, "expected.txt": test.stdout, "output.txt": done.stdout}
-        checked = await self._runner.run_async(checker, files=files, cpu_seconds=self._cpu_seconds)
+        checked = await self._checked(checker, test, done.stdout)
         if checked.status is OutcomeStatus.OK:
             return TestVerdict(TestStatus.PASSED, cpu_seconds=done.cpu_seconds)
-        if checked.exception_type == "SystemExit":
-            return TestVerdict(TestStatus.WRONG, _shortened(checked.stdout), done.cpu_seconds)
+        # A checker that fails where the expected output is printed fails by itself.
+        if checked.exception_type == "SystemExit" or (await self._checked(checker, test, test.stdout)).ok:
+            return TestVerdict(TestStatus.WRONG, shortened(checked.stdout), done.cpu_seconds)
         return TestVerdict(TestStatus.NOT_JUDGED, f"the checker failed: {checked.exception_line or checked.status}")
 
+    async def _checked(self, checker: str, test: InputTest, output: str) -> Execution:
+        files = {"input.txt": test.stdin, "expected.txt": test.stdout, "output.txt": output}
+        code = _SCRIPT.format(checker)
+        return await self._runner.run_async(code, files=files, cpu_seconds=self._cpu_seconds)
+
     async def _run_call(self, program: str, suite: TestSuite, test: CallTest) -> TestVerdict:
-        values = [{"handle": 0}, test.function, encode(list(test.arguments), _no_handle)]
-        done, replies = await self._replies(program, suite, [["apply", values]])
-        reply = replies[-1] if replies else {}
-        if "raised" in reply:
-            return TestVerdict(TestStatus.EXCEPTION, _message(reply["raised"]), done.cpu_seconds)
-        if len(replies) < 2:
-            return _failed(done)
         try:
-            result = decode(reply["value"], _Object)
-        except (TypeError, ValueError, KeyError):  # forged
+            arguments = encode(list(test.arguments), _refuse)
+        except TransferError as error:
+            return TestVerdict(TestStatus.NOT_JUDGED, str(error))
+        done, reports = await self._reports(program, suite, [["apply", [{"yours": 0}, test.function, arguments]]])
+        report = parsed(reports[-1]) if reports else {}
+        if "raised" in report:
+            return raised(report["raised"], done.cpu_seconds)
+        if len(reports) < 2:
+            return failed(done)
+        try:
+            result = read_value(report.get("value"))
+            is_equal = equal_values(result, test.expected)
+        except (ReportError, RecursionError):  # forged
             return TestVerdict(TestStatus.WRONG, "the result cannot be read", done.cpu_seconds)
-        if equal_values(result, test.expected):
+        if is_equal:
             return TestVerdict(TestStatus.PASSED, cpu_seconds=done.cpu_seconds)
-        return TestVerdict(TestStatus.WRONG, f"returned {_shortened(repr(result))}", done.cpu_seconds)
+        try:
+            shown = shortened(repr(result))
+        except (ValueError, RecursionError):
+            shown = "what is too long to print"
+        return TestVerdict(TestStatus.WRONG, f"returned {shown}", done.cpu_seconds)
 
     async def _run_code(self, program: str, suite: TestSuite, test: CodeTest) -> TestVerdict:
         assert self._harnesses is not None
         known: list[Any] = []
-        seconds = 0.0
+        seconds = spent = 0.0
+        limit = endless = TestVerdict(TestStatus.TIMEOUT, "the operations of the test take too long")
+        given = {name: getattr(test, name) for name in ("code", "setup", "unit", "names", "modules", "classes")}
         for _ in range(_MAX_PASSES):
-            given = {
-                "code": test.code,
-                "setup": test.setup,
-                "unit": test.unit,
-                "names": test.names,
-                "modules": test.modules,
-                "classes": test.classes,
-                "known": known,
-                "speculative": True,
-            }
-            done = await self._harnesses[1].run(self._runner, dumps(given), cpu_seconds=self._cpu_seconds)
-            text = returned_text(done)
-            if text is None:
+            text = dumps({**given, "known": known})
+            done = await self._harnesses.test.run(self._runner, text, cpu_seconds=self._cpu_seconds)
+            returned = returned_text(done)
+            if returned is None and known:  # what the program returned is too much for the test
+                return failed(done)
+            if returned is None:
                 reason = done.exception_line or done.status.value
                 return TestVerdict(TestStatus.NOT_JUDGED, f"the test failed by itself: {reason}")
-            played = json.loads(text)
-            if played["obstacle"]:
-                return TestVerdict(TestStatus.NOT_JUDGED, played["obstacle"])
-            if not played["unknown"]:
-                return _verdict(played, seconds)
-            ran, replies = await self._replies(program, suite, played["operations"])
+            played = json.loads(returned)
+            if played["obstacle"]:  # of the test itself, unless results of the program led to it
+                return TestVerdict(TestStatus.WRONG if known else TestStatus.NOT_JUDGED, played["obstacle"])
+            if not played["unknown"] and not played["suspended"]:
+                return of_pass(played, limit, seconds)
+            if spent > _MAX_LIMITS * self._limits(suite)["cpu_seconds"]:
+                break
+            messages = played["messages"]
+            ran, reports = await self._reports(program, suite, messages)
             seconds = ran.cpu_seconds
-            if replies and "raised" in replies[0]:
-                return TestVerdict(TestStatus.EXCEPTION, _message(replies[0]["raised"]), seconds)
-            if not replies:
-                return _failed(ran)
-            missing = {"limit": _failed(ran).status.value}
-            found = [*replies[1:], *[missing] * (len(played["operations"]) + 1 - len(replies))]
-            known = [list(pair) for pair in zip(played["operations"], found, strict=True)]
-        return TestVerdict(TestStatus.NOT_JUDGED, f"the test does not settle in {_MAX_PASSES} passes")
+            spent += done.cpu_seconds + ran.cpu_seconds
+            if not reports:
+                return failed(ran)
+            if "raised" in (start := parsed(reports[0])):
+                return raised(start["raised"], seconds)
+            limit = failed(ran)
+            found = [*reports[1:], *[None] * (len(messages) + 1 - len(reports))]
+            known = [list(pair) for pair in zip(messages, found, strict=True)]
+        return endless
 
-    async def _replies(
-        self, program: str, suite: TestSuite, operations: Sequence[Any]
-    ) -> tuple[Execution, list[dict[str, Any]]]:
-        """Run a program and operations on it, and return the reports: of the program itself, and of each operation."""
+    async def _reports(self, program: str, suite: TestSuite, messages: Sequence[Any]) -> tuple[Execution, list[str]]:
+        """Run a program and operations on it, and return the reports as JSON: of the program, and of each operation."""
         assert self._harnesses is not None
-        given = {"program": program, "setup": suite.prelude, "operations": operations}
-        done = await self._harnesses[0].run(self._runner, dumps(given), **self._limits(suite))
-        replies: list[dict[str, Any]] = []
-        for line in done.stdout.split("\n"):
-            if line.startswith(MARK):
-                try:
-                    number, content = json.loads(line.removeprefix(MARK))
-                except (ValueError, TypeError):
-                    break
-                if number != len(replies) or not isinstance(content, dict):
-                    break
-                replies.append(content)
-        return done, replies[: len(operations) + 1]
+        sent = dumps(messages)
+        harness = self._harnesses.program if '"mine":' in sent else self._harnesses.plain
+        given = f'{{"program":{dumps(program)},"setup":{dumps(suite.prelude)},"messages":{sent}}}'
+        done = await harness.run(self._runner, given, **self._limits(suite))
+        reports: list[str] = []
+        if len(done.stdout) > _MAX_REPORTED:
+            done = replace(done, status=OutcomeStatus.OUTPUT_LIMIT)
+        for line in done.stdout[:_MAX_REPORTED].split("\n")[:-1]:
+            number, _, report = line.removeprefix(MARK).partition(" ")
+            if line.startswith(MARK) and number == str(len(reports)):
+                reports.append(report)
+        return done, reports[: len(messages) + 1]
 
 
-_INTERPRETER_MIB = 177
-
-
-class _Object:
-    """An object of a program that is no data. Equals nothing."""
-
-    def __init__(self, found: dict[str, Any]) -> None:
-        self.found = found
-
-    def __repr__(self) -> str:
-        return "an object of a class of its own"
-
-
-def _no_handle(value: object) -> Any:
-    raise TypeError(f"{type(value).__name__} is no data")
-
-
-def _verdict(played: dict[str, Any], seconds: float) -> TestVerdict:
-    message = played["message"][-_MAX_MESSAGE:]
-    if played["limit"]:
-        return TestVerdict(TestStatus(played["limit"]), message, seconds)
-    if played["ended"] == "passed":
-        return TestVerdict(TestStatus.PASSED, cpu_seconds=seconds)
-    if played["ended"] == "exception" and not played["own"]:
-        return TestVerdict(TestStatus.EXCEPTION, message, seconds)
-    return TestVerdict(TestStatus.WRONG, message, seconds)
-
-
-_OF_OUTCOME: Final = {
-    OutcomeStatus.OK: TestStatus.EXCEPTION,  # it ended before it answered
-    OutcomeStatus.ERROR: TestStatus.EXCEPTION,
-    OutcomeStatus.TIMEOUT: TestStatus.TIMEOUT,
-    OutcomeStatus.MEMORY: TestStatus.MEMORY,
-    OutcomeStatus.OUTPUT_LIMIT: TestStatus.OUTPUT_LIMIT,
-    OutcomeStatus.CRASH: TestStatus.CRASH,
-}
-
-
-def _failed(done: Execution) -> TestVerdict:
-    message = done.exception_line or ("the program ended early" if done.ok else done.status.value)
-    return TestVerdict(_OF_OUTCOME[done.status], message[-_MAX_MESSAGE:], done.cpu_seconds)
-
-
-def _message(raised: dict[str, Any]) -> str:
-    return f"{raised.get('name')}: {raised.get('text')}"[:_MAX_MESSAGE]
-
-
-def _shortened(text: str) -> str:
-    return repr(text if len(text) <= _MAX_MESSAGE else f"{text[:_MAX_MESSAGE]}...")
+def _refuse(value: object) -> Any:
+    raise TransferError(f"an argument is a {type(value).__name__}, which cannot cross")

@@ -1,7 +1,8 @@
 """Whether the output of a program, or the result of a function, is what a test expects: as judges do.
 
 White space between and after tokens does not count, nor does the number of empty lines at the end. Numbers that are
-not integers are equal within 1e-6, relative or absolute.
+not integers are equal within 1e-6, relative or absolute. Where an integer is expected, a number with a decimal point
+is equal within 1e-6, absolute: an approximation is wrong.
 """
 
 import math
@@ -10,8 +11,9 @@ from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 TOLERANCE = 1e-6
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_INTEGER = re.compile(r"[+-]?\d+")
+_MAX_EXACT = 2.0**53  # every integer below is a floating-point number
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def equal_output(printed: str, expected: str) -> bool:
@@ -28,9 +30,11 @@ def _equal_token(printed: str, expected: str) -> bool:
     both = (_NUMBER.fullmatch(printed), _NUMBER.fullmatch(expected))
     if not all(both):
         return False
-    if _INTEGER.fullmatch(expected) and _INTEGER.fullmatch(printed):
+    if not _INTEGER.fullmatch(expected):
+        return math.isfinite(float(expected)) and _close(float(printed), float(expected))
+    if _INTEGER.fullmatch(printed):
         return _canonical(printed) == _canonical(expected)
-    return _close(float(printed), float(expected))
+    return abs(float(printed)) < _MAX_EXACT and _close(float(printed), float(expected), relative=0.0)
 
 
 def _canonical(integer: str) -> str:
@@ -39,10 +43,8 @@ def _canonical(integer: str) -> str:
     return f"-{digits}" if integer.startswith("-") and digits != "0" else digits
 
 
-def _close(one: float, other: float) -> bool:
-    return one == other or (
-        math.isfinite(one) and math.isfinite(other) and abs(one - other) <= TOLERANCE * max(1.0, abs(other))
-    )
+def _close(one: float, other: float, relative: float = TOLERANCE) -> bool:
+    return one == other or math.isclose(one, other, rel_tol=relative, abs_tol=TOLERANCE)
 
 
 def equal_values(result: Any, expected: Any) -> bool:
@@ -59,7 +61,8 @@ def equal_values(result: Any, expected: Any) -> bool:
     if isinstance(expected, Mapping):
         return isinstance(result, Mapping) and _equal_mappings(result, expected)
     if isinstance(expected, Set):
-        return isinstance(result, Set) and bool(result == expected)
+        found = {each for each in result if each in expected} if isinstance(result, Set) else set()
+        return isinstance(result, Set) and len(result) == len(expected) == len(found)
     if isinstance(expected, Sequence):
         return (
             isinstance(result, Sequence) and len(result) == len(expected) and all(map(equal_values, result, expected))
@@ -70,14 +73,27 @@ def equal_values(result: Any, expected: Any) -> bool:
 def _equal_numbers(result: Any, expected: Any) -> bool:
     if not (isinstance(result, int | float) and isinstance(expected, int | float)):
         return False
+    if isinstance(expected, int):
+        return abs(result) < _MAX_EXACT and _close(result, expected, relative=0.0)
     try:
-        return _close(float(result), float(expected)) or (math.isnan(result) and math.isnan(expected))
+        return _close(float(result), expected) or (math.isnan(result) and math.isnan(expected))
     except OverflowError:
         return False
 
 
 def _equal_mappings(result: Mapping[Any, Any], expected: Mapping[Any, Any]) -> bool:
-    if result.keys() != expected.keys():
-        result = {str(key): value for key, value in result.items()}
-        expected = {str(key): value for key, value in expected.items()}
-    return result.keys() == expected.keys() and all(equal_values(result[key], expected[key]) for key in expected)
+    """Compare without hashing the keys of a result among themselves: they could all collide."""
+    pairs = list(result.items())
+    if not all(key in expected for key, _ in pairs):
+        expected = {_text(key): value for key, value in expected.items()}
+        pairs = [(_text(key), value) for key, value in pairs]
+    return len(pairs) == len(expected) == len({key for key, _ in pairs if key in expected}) and all(
+        equal_values(value, expected[key]) for key, value in pairs
+    )
+
+
+def _text(key: Any) -> Any:
+    try:
+        return str(key)
+    except ValueError:  # an integer with too many digits
+        return key

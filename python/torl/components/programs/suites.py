@@ -47,7 +47,8 @@ class CodeTest:
         setup: Code before it, such as helpers that the problem gives. The names that it defines are not the program's.
         names: Names of the program that the test uses without an import.
         modules: Names by which it imports the program.
-        classes: Names of the classes that the problem asks for. Their arithmetic with data runs in the program.
+        classes: Names of the classes that the problem asks for. Arithmetic with data of the objects that the test makes
+            of them runs in the program, which is then given the data.
     """
 
     code: str
@@ -71,8 +72,8 @@ class TestSuite:
         checker: Program that judges the output of an `InputTest`, for problems with several right answers. It finds the
             files input.txt, expected.txt and output.txt, and accepts by ending with status 0.
         prelude: Code before the program, such as imports that its signature needs.
-        cpu_seconds: CPU time of a test on the judge of the set, or None if the set has none.
-        memory_mib: Memory of a test on the judge of the set, or None if the set has none.
+        cpu_seconds: CPU time of a test on the judge of the set, or None if the set has no limit.
+        memory_mib: Memory of a test on the judge of the set, or None if the set has no limit.
     """
 
     __test__ = False  # no test of pytest

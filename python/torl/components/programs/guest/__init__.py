@@ -1,4 +1,4 @@
-"""Programs that run inside the sandbox beside a model's program or beside the tests of a problem.
+"""Programs that run inside the sandbox with a model's program, or with the tests of a problem.
 
 They import the standard library alone. `torl.components.programs.harness` compiles them there, once for each judge.
 """

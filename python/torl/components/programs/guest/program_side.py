@@ -1,205 +1,131 @@
-"""Beside a model's program: run the program, then the operations of its tests on it, and report each result.
+"""Run a model's program, then the operations of its tests on it, and report each result.
 
 The program can change all of this, since it runs in the same interpreter, and gains nothing: here are the arguments of
 the tests, and never what is expected of it. A report is a claim about a result, which is compared elsewhere.
+
+An operation that uses an object of the test, such as a function that the test passes, reports what it asks of the test.
+The next message then is its result, or an operation that the test performs first.
 """
 
 import io
 import json
-import operator
+import os
 import sys
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, TextIO
+from collections.abc import Callable
+from typing import Any
 
-from torl.components.programs.guest.transfer import decode, dumps, encode, plain_part
+from torl.components.programs.guest.operations import operate
+from torl.components.programs.guest.side import BaseSide
+from torl.components.programs.guest.transfer import MARK, dumps
 
-MARK = "\x1e"
-"""First character of a line with a report."""
-_ORDERS = {"lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge}
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "neg": operator.neg,
-    "pos": operator.pos,
-    "invert": operator.invert,
-    "abs": abs,
-    "len": len,
-    "hash": hash,
-    "bool": bool,
-    "str": str,
-    "repr": repr,
-    "int": int,
-    "float": float,
-    "index": operator.index,
-    "iter": iter,
-    "reversed": reversed,
-    "round": round,
-    "bytes": bytes,
-    "dir": dir,
-}
+_MAX_PRINTED = 100_000
 
 
-class _Objects:
-    """The objects of the program by number. The first is its module."""
+class ProgramSide(BaseSide):
+    """A program, and the messages of its test, of which each has a report: 0 is the program itself.
 
-    def __init__(self, module: types.ModuleType) -> None:
-        self._objects: list[object] = [module]
-        self._numbers = {id(module): 0}
+    Args:
+        module: Module of the program.
+        messages: Operations, and results of what the program asked.
+    """
 
-    def handle(self, value: object) -> dict[str, Any]:
-        """Return the JSON of an object."""
-        number = self._numbers.setdefault(id(value), len(self._objects))
-        if number == len(self._objects):
-            self._objects.append(value)  # kept, so that no other object gets its id
-        found: dict[str, Any] = {"handle": number}
-        if isinstance(value, type):
-            found["class"] = value.__name__
-            if issubclass(value, BaseException):
-                found["bases"] = [self._base(base) for base in value.__bases__ if issubclass(base, BaseException)]
-            return found
-        data = plain_part(value)
-        if data is not None:
-            found["data"] = encode(data, self.handle, 1)
-        found["callable"] = callable(value)
-        found["of"] = self.handle(type(value))["handle"] if _is_of_program(type(value)) else None
-        return found
+    own_modules = ("solution", "__main__")
 
-    def _base(self, base: type) -> Any:
-        return self.handle(base) if _is_of_program(base) else base.__name__
+    def __init__(self, module: types.ModuleType, messages: list[Any]) -> None:
+        super().__init__()
+        self.number(module)
+        self._channel = sys.stdout
+        self._messages = messages
+        self._next = 0
+        self._printed: Callable[[], str] = str
 
-    def encoded(self, value: object) -> Any:
-        return encode(value, self.handle)
+    def report(self, content: dict[str, Any]) -> None:
+        """Report what came of the last message."""
+        report = dumps({**content, "printed": self._printed()})
+        self._channel.write(f"\n{MARK}{self._next} {report}\n")
+        self._channel.flush()
+        self._next += 1
+        self._printed = captured()
 
-    def decoded(self, value: Any) -> Any:
-        return decode(value, lambda found: self._objects[found["handle"]])
-
-
-def _is_of_program(kind: type) -> bool:
-    return kind.__module__ in ("solution", "__main__")
-
-
-def operate(objects: _Objects, name: str, values: list[Any]) -> Any:
-    """Return the result of an operation of a test."""
-    if name == "call":
-        function, arguments, named = values
-        return function(*arguments, **named)
-    if name == "attribute":
-        return getattr(*values)
-    if name == "set":
-        return setattr(*values)
-    if name == "item":
-        return values[0][values[1]]
-    if name == "set_item":
-        values[0][values[1]] = values[2]
-        return None
-    if name == "delete_item":
-        del values[0][values[1]]
-        return None
-    if name == "contains":
-        return values[1] in values[0]
-    if name == "isinstance":
-        return isinstance(*values)
-    if name == "issubclass":
-        return issubclass(*values)
-    if name == "apply":
-        return _applied(*values)
-    if name == "names":
-        module = values[0]
-        return list(getattr(module, "__all__", [each for each in vars(module) if not each.startswith("_")]))
-    if name == "next":
-        return _taken(values[0], values[1])
-    if name in ("eq", "ne"):
-        return getattr(operator, name)(*values)
-    return (_ORDERS.get(name) or _UNARY.get(name) or getattr(operator, name))(*values)
-
-
-def _applied(module: types.ModuleType, path: str, arguments: list[Any]) -> Any:
-    """Call a function, or a method of a new object: "f" or "Solution.f"."""
-    function: Any = module
-    for name in path.split("."):
-        function = getattr(function() if isinstance(function, type) else function, name)
-    return function(*arguments)
-
-
-def _taken(iterator: Iterator[Any], count: int) -> list[Any]:
-    """Return up to a number of items, and whether more may follow."""
-    items = []
-    for _ in range(count):
+    def run(self, source: str, setup: str) -> None:
+        """Run the program, then all operations."""
+        self._printed = captured()
         try:
-            items.append(next(iterator))
-        except StopIteration:
-            return [items, False]
-    return [items, True]
+            space = self.decoded({"yours": 0}).__dict__
+            exec(compile(setup, "setup.py", "exec"), space)
+            exec(compile(source, "solution.py", "exec"), space)
+        except BaseException as error:
+            self.report({"raised": self.described(error)})
+            return
+        self.report({})
+        while self._next <= len(self._messages):
+            self._execute(*self._messages[self._next - 1])
 
+    def do(self, name: str, values: list[Any]) -> Any:
+        """Ask the test for an operation on an object of the test."""
+        self.report({"ask": [name, self.encoded(values)]})
+        while self._next <= len(self._messages):
+            name, content = self._messages[self._next - 1]
+            if name == "return":
+                return self.decoded(content)
+            if name == "raise":
+                raise self.decoded(content)
+            self._execute(name, content)
+        os._exit(0)  # the next pass knows the result
 
-def report(channel: TextIO, number: int, content: dict[str, Any]) -> None:
-    channel.write(f"\n{MARK}{dumps([number, content])}\n")
-    channel.flush()
+    def received(self, found: dict[str, Any]) -> Any:
+        number = found["mine"]
+        if found.get("kind") != "function":
+            return super().received(found)
+        if number not in self._received:
+            proxy = self.proxy(found)
+            made = types.FunctionType(_call.__code__, {"proxy": proxy}, found["name"])
+            self._received[number] = made
+            self._returned[id(made)] = number
+        return self._received[number]
 
-
-def described(objects: _Objects, error: BaseException) -> dict[str, Any]:
-    """Return the JSON of an exception of the program."""
-    kind = type(error)
-    try:
-        text = str(error)
-    except Exception:
-        text = ""
-    try:
-        arguments = objects.encoded(list(error.args))
-    except Exception:
-        arguments = [text]
-    found = {"name": kind.__name__, "text": text[:2000], "arguments": arguments}
-    if _is_of_program(kind):
-        return {**found, "class": objects.handle(kind), "handle": objects.handle(error)}
-    return {**found, "builtin": next(base.__name__ for base in kind.__mro__ if base.__module__ == "builtins")}
-
-
-def run(source: str, operations: list[Any], setup: str) -> None:
-    """Run a program and operations on it, and report them: 0 is the program, operations follow from 1."""
-    channel = sys.stdout
-    module = types.ModuleType("solution")
-    sys.modules["solution"] = module
-    objects = _Objects(module)
-    printed = captured()
-    try:
-        exec(compile(setup, "setup.py", "exec"), module.__dict__)
-        exec(compile(source, "solution.py", "exec"), module.__dict__)
-    except BaseException as error:
-        report(channel, 0, {"raised": described(objects, error), "printed": printed()})
-        return
-    report(channel, 0, {"printed": printed()})
-    for number, (name, encoded) in enumerate(operations, start=1):
-        printed = captured()
+    def _execute(self, name: str, encoded: list[Any]) -> None:
         content: dict[str, Any] = {}
         values: list[Any] = []
         try:
-            values = objects.decoded(encoded)
-            content["value"] = objects.encoded(operate(objects, name, values))
+            values = self.decoded(encoded)
+            content["value"] = self.encoded(operate(name, values))
         except BaseException as error:
-            content = {"raised": described(objects, error)}
-        try:
-            if name == "call" and (changed := _changes(objects, encoded[1], values[1])):
-                content["changed"] = changed
-        except Exception:
-            content = {"raised": {"name": "TransferError", "text": "an argument became something that cannot cross"}}
-        content["printed"] = printed()
-        report(channel, number, content)
+            content = {"raised": self.described(error)}
+        if name == "call" and values:
+            try:
+                content |= self._changes(encoded, values)
+            except Exception:
+                obstacle = ValueError("an argument became something that cannot cross")
+                content = {"raised": self.described(obstacle)}
+        self.report(content)
+
+    def _changes(self, before: list[Any], values: list[Any]) -> dict[str, Any]:
+        """Return the arguments that a call changed, by index or name."""
+        _, old, old_named = before
+        _, arguments, named = values
+        old_named = {pair[0]: pair[1] for pair in old_named["dict"]}
+        places = [*((index, old[index], value) for index, value in enumerate(arguments))]
+        places += [(name, old_named[name], value) for name, value in named.items()]
+        found = []
+        for place, was, value in places:
+            changes = isinstance(value, list | dict | set | bytearray | deque) or type(value).__name__ == "ndarray"
+            if changes and (new := self.encoded(value)) != was:
+                found.append([place, new])
+        return {"changed": found} if found else {}
 
 
-def _changes(objects: _Objects, before: list[Any], arguments: list[Any]) -> dict[str, Any]:
-    """Return the arguments that a call changed, by index."""
-    found = {}
-    for index, (old, argument) in enumerate(zip(before, arguments, strict=True)):
-        if isinstance(argument, list | dict | set | bytearray | deque) and (new := objects.encoded(argument)) != old:
-            found[str(index)] = new
-    return found
+def _call(*arguments: Any, **named: Any) -> Any:
+    return proxy(*arguments, **named)  # type: ignore[name-defined] # noqa: F821
 
 
 def captured() -> Callable[[], str]:
     """Replace standard output, and return a function that returns what was printed."""
     buffer = io.BytesIO()
     sys.stdout = io.TextIOWrapper(buffer, encoding="utf-8", errors="surrogatepass", write_through=True)
-    return lambda: buffer.getvalue().decode("utf-8", "replace")[:100_000]
+    return lambda: "" if buffer.closed else buffer.getvalue().decode("utf-8", "replace")[:_MAX_PRINTED]
 
 
 def main() -> None:
@@ -207,4 +133,6 @@ def main() -> None:
     sys.setrecursionlimit(10_000)
     given = json.loads(sys.stdin.read())
     sys.stdin = io.TextIOWrapper(io.BytesIO(b""))
-    run(given["program"], given["operations"], given["setup"])
+    module = types.ModuleType("solution")
+    sys.modules["solution"] = module
+    ProgramSide(module, given["messages"]).run(given["program"], given["setup"])

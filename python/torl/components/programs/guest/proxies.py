@@ -1,92 +1,117 @@
-"""Objects of a program, and results that are not known yet, as the tests of a problem see them.
+"""Objects of the other side, as a test or a program sees them.
 
-What is expected never leaves the side of the tests. An object that is no data equals no data: it could claim to equal
-everything. Its arithmetic and its order with data are refused for the same reason, except for classes that the problem
-asks for.
+Expected values never leave the side of the tests. There, an object without data equals no data: it could claim to
+equal everything. Its arithmetic with data, its order, and what else would hand over what is expected are refused for
+the same reason, except for objects that the test itself makes of the classes that the problem asks for.
 """
 
-import builtins
 import operator
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Iterator
 from typing import Any, Protocol
 
-from torl.components.programs.guest.transfer import decode
+from torl.components.programs.guest.unknown import Unknown
 
-_MAX_CHUNK = 64
+_MAX_CHUNK = 1024
+_HIDDEN = ("__dict__", "__mro__", "__bases__", "__wrapped__", "__signature__", "__test__", "__iter__")
+_PREDICATES = {"equals", "startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
+"""Methods that would learn what is expected, and answer whether they are it."""
+BINARY = "add sub mul truediv floordiv mod divmod pow matmul and_ or_ xor lshift rshift"
+ORDERS = "lt le gt ge"
+_REFUSED = {f"__{r}{name.strip('_')}__" for name in BINARY.split() for r in ("", "r", "i")} | {
+    f"__{name}__" for name in ("eq", "ne", "contains", *ORDERS.split())
+}
+"""Special methods that a test may call by name."""
 
 
-class Suspended(BaseException):
-    """Ends a pass: its next step needs a result that is not known."""
-
-
-class Operations(Protocol):
-    """What executes the operations on a program.
+class Side(Protocol):
+    """The side of the tests, or of the program.
 
     Attributes:
-        classes: Numbers of the classes that the problem asks for.
+        trusting: Whether to hand over all data. The program's side has nothing to hide.
+        refusals: Number of operations that were refused, since they would have handed over data.
     """
 
-    classes: set[int]
+    trusting: bool
+    refusals: int
 
     def do(self, name: str, values: list[Any]) -> Any:
-        """Return the result of an operation."""
+        """Return the result of an operation on an object of the other side."""
         ...
 
-    def object_of(self, found: dict[str, Any]) -> Any:
-        """Return the object here of an object of the program."""
+    def decoded(self, value: Any) -> Any:
+        """Return the value of JSON."""
         ...
 
+    def proxy(self, found: dict[str, Any], role: str = "") -> "Proxy":
+        """Return the proxy of an object of the other side."""
+        ...
 
-def number_of(proxy: "Proxy") -> int:
-    number: int = object.__getattribute__(proxy, "_found")["handle"]
-    return number
+    def leave(self, name: str, context: "Proxy", error: BaseException | None) -> bool:
+        """Leave a context by "exit" or "aexit", and return whether it suppresses an error."""
+        ...
+
+    def obstruct(self, reason: str) -> BaseException:
+        """Record why a test cannot be judged, and return what to raise."""
+        ...
 
 
 class Proxy:
-    """An object of the program. Has the data of an object whose class derives from a type of data."""
+    """An object of the other side. Has the data of an object whose class derives from a type of data.
 
-    __slots__ = ("_data", "_found", "_play")
+    Its role is "class" for a class that the problem asks for, if the test took it by its name, "object" for what such
+    a class returns when the test calls it, and for results of its arithmetic, and "" for anything else.
+    """
 
-    def __init__(self, play: Operations, found: dict[str, Any]) -> None:
-        put = object.__setattr__
-        put(self, "_play", play)
-        put(self, "_found", found)
-        put(self, "_data", decode(found["data"], play.object_of) if "data" in found else Ellipsis)
+    __slots__ = ("_data", "_found", "_role", "_side")
+
+    def __init__(self, side: Side, found: dict[str, Any], role: str = "") -> None:
+        for name, value in (("_side", side), ("_found", found), ("_role", role)):
+            object.__setattr__(self, name, value)
+        data = side.decoded(found["data"]) if "data" in found else Ellipsis
+        object.__setattr__(self, "_data", data)
 
     def __getattribute__(self, name: str) -> Any:
         if name == "__class__":
-            data = object.__getattribute__(self, "_data")
-            return Proxy if data is Ellipsis else type(data)
-        if name in ("__dict__", "__mro__", "__bases__", "__wrapped__", "__signature__", "__test__", "__iter__"):
+            return _class_of(self)
+        if name in _HIDDEN:
             raise AttributeError(name)
-        return _do(self, "attribute", self, name)
+        if name in ("__deepcopy__", "__mro_entries__"):
+            return object.__getattribute__(self, name)
+        if not may_see(self) and (name in _PREDICATES or name in _REFUSED):
+            raise AttributeError(name)
+        return do(self, "attribute", self, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        _do(self, "set", self, name, value)
+        do(self, "set", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        do(self, "delete", self, name)
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
-        return _do(self, "call", self, list(arguments), named)
+        result = do(self, "call", self, list(arguments), named)
+        return with_role(result, "object") if slot(self, "_role") == "class" else result
 
     def __getitem__(self, key: Any) -> Any:
-        return _do(self, "item", self, key)
+        return do(self, "item", self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        _do(self, "set_item", self, key, value)
+        do(self, "set_item", self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        _do(self, "delete_item", self, key)
+        do(self, "delete_item", self, key)
 
     def __contains__(self, item: Any) -> bool:
-        if _is_plain(item) and not _is_asked_for(self):
+        if is_plain(item) and not may_see(self):
             return any(each == item for each in self)
-        return bool(_do(self, "contains", self, item))
+        return bool(do(self, "contains", self, item))
 
     def __iter__(self) -> Iterator[Any]:
-        data = object.__getattribute__(self, "_data")
-        return _items(_do(self, "iter", self)) if data is Ellipsis else iter(data)
+        data = data_of(self)
+        return _items(do(self, "iter", self)) if data is Ellipsis else iter(data)
 
     def __next__(self) -> Any:
-        items, _ = _pair(_do(self, "next", self, 1))
+        items, _ = _pair(do(self, "next", self, 1))
         if not items:
             raise StopIteration
         return items[0]
@@ -98,48 +123,82 @@ class Proxy:
         return _compare("ne", self, other)
 
     def __hash__(self) -> int:
-        data = object.__getattribute__(self, "_data")
-        return int(_do(self, "hash", self)) if data is Ellipsis else hash(data)
-
-    def __bool__(self) -> bool:
-        data = object.__getattribute__(self, "_data")
-        return bool(_do(self, "bool", self) if data is Ellipsis else data)
+        data = data_of(self)
+        return int(do(self, "hash", self)) if data is Ellipsis else hash(data)
 
     def __enter__(self) -> Any:
-        return _do(self, "call", _do(self, "attribute", self, "__enter__"), [], {})
+        return do(self, "enter", self)
 
-    def __exit__(self, *error: object) -> Any:
-        return _do(self, "call", _do(self, "attribute", self, "__exit__"), [None, None, None], {})
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> Any:
+        return bool(slot(self, "_side").leave("exit", self, error))
+
+    async def __aenter__(self) -> Any:
+        return do(self, "aenter", self)
+
+    async def __aexit__(self, kind: object, error: BaseException | None, traceback: object) -> Any:
+        return bool(slot(self, "_side").leave("aexit", self, error))
+
+    def __aiter__(self) -> Any:
+        return do(self, "aiter", self)
+
+    async def __anext__(self) -> Any:
+        return do(self, "anext", self)
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return with_role(do(self, "deepcopy", self), slot(self, "_role"))
 
     def __instancecheck__(self, value: object) -> bool:
-        return type(value) is Proxy and bool(_do(self, "isinstance", value, self))
+        return type(value) is Proxy and bool(do(self, "isinstance", value, self))
 
     def __subclasscheck__(self, value: object) -> bool:
-        return type(value) is Proxy and bool(_do(self, "issubclass", value, self))
+        return type(value) is Proxy and bool(do(self, "issubclass", value, self))
+
+    def __mro_entries__(self, bases: object) -> Any:
+        raise slot(self, "_side").obstruct("the test derives a class from a class of the program")
 
 
-def _do(proxy: Proxy, name: str, *values: Any) -> Any:
-    play: Operations = object.__getattribute__(proxy, "_play")
-    return play.do(name, list(values))
+slot = object.__getattribute__
+
+
+def number_of(proxy: Proxy) -> int:
+    number: int = slot(proxy, "_found")["mine"]
+    return number
+
+
+def data_of(value: Any) -> Any:
+    """Return the data of a proxy, Ellipsis for one without, and any other value itself."""
+    return slot(value, "_data") if type(value) is Proxy else value
+
+
+def with_role(value: Any, role: str) -> Any:
+    """Return a proxy with a role; any other value unchanged."""
+    return slot(value, "_side").proxy(slot(value, "_found"), role) if type(value) is Proxy else value
+
+
+def do(proxy: Proxy, name: str, *values: Any) -> Any:
+    return slot(proxy, "_side").do(name, list(values))
 
 
 def _pair(result: Any) -> Any:
     return ([], False) if type(result) is Unknown else result
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
     return type(value) is not Proxy and type(value) is not Unknown
 
 
-def _is_asked_for(proxy: Proxy) -> bool:
-    """Whether an object is of a class that the problem asks for."""
-    play: Operations = object.__getattribute__(proxy, "_play")
-    return object.__getattribute__(proxy, "_found").get("of") in play.classes
+def may_see(proxy: Proxy) -> bool:
+    """Whether an object may be handed what the test compares it with."""
+    return bool(slot(proxy, "_role") or slot(proxy, "_side").trusting)
 
 
-def data_of(value: Any) -> Any:
-    """Return the data of a proxy, Ellipsis for one without, and any other value itself."""
-    return object.__getattribute__(value, "_data") if type(value) is Proxy else value
+def _class_of(proxy: Proxy) -> Any:
+    data, found = data_of(proxy), slot(proxy, "_found")
+    if data is not Ellipsis:
+        return type(data)
+    if found.get("kind") == "generator":
+        return types.GeneratorType
+    return slot(proxy, "_side").proxy(found["of"]) if found.get("of") else Proxy
 
 
 def _compare(name: str, proxy: Proxy, other: Any) -> bool:
@@ -148,128 +207,16 @@ def _compare(name: str, proxy: Proxy, other: Any) -> bool:
     mine, its = data_of(proxy), data_of(other)
     if mine is not Ellipsis and its is not Ellipsis:
         return bool(getattr(operator, name)(mine, its))
-    if _is_plain(other):
+    if is_plain(other) and not slot(proxy, "_side").trusting:
         return name == "ne"
-    return bool(_do(proxy, name, proxy, other))
+    return bool(do(proxy, name, proxy, other))
 
 
 def _items(iterator: Any) -> Iterator[Any]:
-    """Yield the items of an iterator of the program, in chunks that double."""
+    """Yield the items of an iterator of the other side, in chunks that double."""
     count = 1
     more = type(iterator) is not Unknown
     while more:
-        items, more = _pair(_do(iterator, "next", iterator, count))
+        items, more = _pair(do(iterator, "next", iterator, count))
         yield from items
         count = min(2 * count, _MAX_CHUNK)
-
-
-def _binary(name: str, *, swapped: bool = False, is_order: bool = False) -> Callable[[Proxy, Any], Any]:
-    def method(proxy: Proxy, other: Any) -> Any:
-        if type(other) is Unknown:
-            return Unknown()
-        pair = (other, proxy) if swapped else (proxy, other)
-        one, two = map(data_of, pair)
-        if one is not Ellipsis and two is not Ellipsis:
-            return getattr(operator, name)(one, two)
-        if _is_plain(other) and (is_order or not _is_asked_for(proxy)):
-            return NotImplemented
-        return _do(proxy, name, *pair)
-
-    return method
-
-
-def _unary(name: str) -> Callable[..., Any]:
-    def method(proxy: Proxy, *more: Any) -> Any:
-        data = data_of(proxy)
-        function = getattr(builtins, name, None) or getattr(operator, name)
-        return _do(proxy, name, proxy, *more) if data is Ellipsis else function(data, *more)
-
-    return method
-
-
-_ARITHMETIC = (
-    "add",
-    "sub",
-    "mul",
-    "truediv",
-    "floordiv",
-    "mod",
-    "pow",
-    "matmul",
-    "and_",
-    "or_",
-    "xor",
-    "lshift",
-    "rshift",
-)
-for _name in _ARITHMETIC:
-    _short = _name.strip("_")
-    setattr(Proxy, f"__{_short}__", _binary(_name))
-    setattr(Proxy, f"__r{_short}__", _binary(_name, swapped=True))
-for _name in ("lt", "le", "gt", "ge"):
-    setattr(Proxy, f"__{_name}__", _binary(_name, is_order=True))
-for _name in (
-    "neg",
-    "pos",
-    "invert",
-    "abs",
-    "len",
-    "str",
-    "repr",
-    "int",
-    "float",
-    "index",
-    "reversed",
-    "round",
-    "bytes",
-):
-    setattr(Proxy, f"__{_name}__", _unary(_name))
-
-
-class Unknown:
-    """The result of an operation that is not known yet: whatever is done with it works, and says nothing."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name.endswith("__"):
-            raise AttributeError(name)
-        return Unknown()
-
-    def __init_subclass__(cls) -> None:
-        raise Suspended
-
-
-def _unknown(*_: Any, **__: Any) -> Any:
-    return Unknown()
-
-
-for _name in (
-    *_ARITHMETIC,
-    *(f"r{each}" for each in _ARITHMETIC),
-    "neg",
-    "pos",
-    "invert",
-    "abs",
-    "call",
-    "getitem",
-    "enter",
-    "round",
-    "reversed",
-):
-    setattr(Unknown, f"__{_name.strip('_')}__", _unknown)
-for _name, _value in {
-    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "bool", "contains", "instancecheck", "subclasscheck"), True),
-    "len": 0,
-    "int": 0,
-    "float": 0.0,
-    "index": 0,
-    "hash": 0,
-    "str": "",
-    "repr": "",
-    "bytes": b"",
-    "exit": False,
-    "setitem": None,
-    "delitem": None,
-    "setattr": None,
-}.items():
-    setattr(Unknown, f"__{_name}__", lambda *_, value=_value: value)
-Unknown.__iter__ = lambda self: iter(())  # type: ignore[attr-defined]

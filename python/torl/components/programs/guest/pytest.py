@@ -1,4 +1,4 @@
-"""The part of pytest that tests of public sets use: the guest has none."""
+"""The part of pytest that tests of public sets use: the guest has no pytest."""
 
 import inspect
 import itertools

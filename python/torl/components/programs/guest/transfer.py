@@ -1,18 +1,22 @@
 """Values that cross between a program and its tests, as JSON. Only data crosses, never code.
 
-Numbers, texts, lists, None and truth values are themselves; other data are objects with one key, the tag. An object
-of a program crosses as a handle, with its data if its class derives from a type of data.
+Numbers, texts, lists, None and truth values are themselves; other data are objects with one key, the tag. Any other
+object crosses as a handle, with its data if its class derives from a type of data.
 """
 
+import builtins
 import datetime
 import decimal
 import fractions
 import json
 import sys
+import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
+MARK = "\x1e"
+"""First character of a line that a harness prints."""
 MAX_DEPTH = 200
 _MAX_NUMBER = 1 << 2000  # larger integers cross in hexadecimal: decimal digits take quadratic time
 _CONSTRUCTED = {
@@ -20,23 +24,39 @@ _CONSTRUCTED = {
     "time": datetime.time,
     "datetime": datetime.datetime,
     "timedelta": datetime.timedelta,
+    "timezone": datetime.timezone,
+    "uuid": uuid.UUID,
     "fraction": fractions.Fraction,
     "decimal": decimal.Decimal,
     "complex": complex,
     "range": range,
+    "slice": slice,
 }
 _ARGUMENTS: dict[type, Callable[[Any], list[Any]]] = {
     datetime.date: lambda v: [v.year, v.month, v.day],
-    datetime.time: lambda v: [v.hour, v.minute, v.second, v.microsecond],
-    datetime.datetime: lambda v: [v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond],
+    datetime.time: lambda v: [v.hour, v.minute, v.second, v.microsecond, v.tzinfo],
+    datetime.datetime: lambda v: [v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond, v.tzinfo],
     datetime.timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+    datetime.timezone: lambda v: [v.utcoffset(None)],
+    uuid.UUID: lambda v: [str(v)],
     fractions.Fraction: lambda v: [v.numerator, v.denominator],
     decimal.Decimal: lambda v: [str(v)],
     complex: lambda v: [v.real, v.imag],
     range: lambda v: [v.start, v.stop, v.step],
+    slice: lambda v: [v.start, v.stop, v.step],
 }
+_ZONES = (type(None), datetime.timezone)
 _NAMES = {kind: name for name, kind in _CONSTRUCTED.items()}
-_DICTIONARIES = (dict, OrderedDict, defaultdict, Counter)
+_DICTIONARIES = {dict: "dict", defaultdict: "defaultdict", Counter: "counter", OrderedDict: "ordered"}
+_CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": deque,
+    "dict": dict,
+    "ordered": OrderedDict,
+    "counter": lambda items: Counter(dict(items)),
+}
 
 
 class TransferError(Exception):
@@ -48,7 +68,7 @@ def encode(value: Any, handle: Callable[[object], Any], depth: int = 0) -> Any:
 
     Args:
         value: The value.
-        handle: Returns the JSON of an object that is no data.
+        handle: Returns the JSON of an object without a form as data.
         depth: Depth of the value in another.
 
     Raises:
@@ -73,7 +93,7 @@ def _encode_data(value: Any, kind: Any, inner: Callable[[Any], Any]) -> Any:
         return {"tuple": [inner(each) for each in tuple.__iter__(value)]}
     if kind in _DICTIONARIES:
         pairs = [[inner(key), inner(each)] for key, each in dict.items(value)]
-        return {"counter" if kind is Counter else "dict": pairs}
+        return {_DICTIONARIES[kind]: pairs}
     if kind is set or kind is frozenset:
         return {kind.__name__: [inner(each) for each in value]}
     if kind is bytes or kind is bytearray:
@@ -82,10 +102,10 @@ def _encode_data(value: Any, kind: Any, inner: Callable[[Any], Any]) -> Any:
         return {"deque": [inner(each) for each in value]}
     if kind in (type({}.keys()), type({}.items())):
         return {"set": [inner(each) for each in value]}  # compares like one
-    if kind in _ARGUMENTS and getattr(value, "tzinfo", None) is None:
+    if kind in _ARGUMENTS and isinstance(getattr(value, "tzinfo", None), _ZONES):
         return {_NAMES[kind]: [inner(each) for each in _ARGUMENTS[kind](value)]}
-    if isinstance(value, type) and kind is type and getattr(sys.modules["builtins"], value.__name__, None) is value:
-        return {"type": value.__name__}
+    if kind is type and vars(builtins).get(name := type.__dict__["__name__"].__get__(value)) is value:
+        return {"type": name}
     if value is Ellipsis or value is NotImplemented:
         return {"constant": repr(value)}
     return _encode_array(value, kind, inner)
@@ -130,7 +150,7 @@ def decode(value: Any, handled: Callable[[dict[str, Any]], Any]) -> Any:
         return [decode(each, handled) for each in value]
     if not isinstance(value, dict):
         return value
-    if "handle" in value:
+    if "mine" in value or "yours" in value:
         return handled(value)
     ((tag, content),) = value.items()
     if tag == "int":
@@ -139,7 +159,7 @@ def decode(value: Any, handled: Callable[[dict[str, Any]], Any]) -> Any:
         data = bytes.fromhex(content)
         return data if tag == "bytes" else bytearray(data)
     if tag == "type":
-        return getattr(sys.modules["builtins"], content)
+        return vars(builtins)[content] if isinstance(vars(builtins)[content], type) else None
     if tag == "constant":
         return Ellipsis if content == "Ellipsis" else NotImplemented
     if tag in ("array", "scalar"):
@@ -149,11 +169,11 @@ def decode(value: Any, handled: Callable[[dict[str, Any]], Any]) -> Any:
             return numpy.dtype(content[0]).type(decode(content[1], handled))
         return numpy.array(decode(content[2], handled), content[0]).reshape(content[1])
     items = decode(content, handled)
-    if tag in ("dict", "counter"):
-        return (dict if tag == "dict" else Counter)(dict(items))
+    if tag == "defaultdict":
+        return defaultdict(None, items)
     if tag in _CONSTRUCTED:
         return _CONSTRUCTED[tag](*items)
-    return {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}[tag](items)
+    return _CONTAINERS[tag](items)
 
 
 def dumps(value: Any) -> str:
