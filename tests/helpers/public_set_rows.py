@@ -49,8 +49,8 @@ class Rows:
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Numbers of dropped rows by reason."""
     questions: Sequence[str] = tuple(question for question, _ in QUESTIONS)
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    """Metadata of the first problem."""
+    metadata: Mapping[str, Any] | None = field(default_factory=dict)
+    """Metadata of the first problem, or None if another test compares it."""
 
     def write(self, folder: Path) -> Path:
         """Write the files, in the formats of their names."""
@@ -70,11 +70,18 @@ def _write_csv(path: Path, rows: Sequence[Any]) -> None:
     path.write_text(text.getvalue())
 
 
+def _write_arrow(path: Path, rows: Sequence[Any]) -> None:
+    table = pyarrow.Table.from_pylist(list(rows))
+    with pyarrow.ipc.new_stream(path, table.schema) as stream:
+        stream.write_table(table)
+
+
 WRITERS: Mapping[str, Callable[[Path, Sequence[Any]], object]] = {
     ".parquet": lambda path, rows: pyarrow.parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path),
     ".jsonl": lambda path, rows: path.write_text("".join(json.dumps(row) + "\n" for row in rows)),
     ".json": lambda path, rows: path.write_text(json.dumps(rows, indent=1)),
     ".csv": _write_csv,
+    ".arrow": _write_arrow,
 }
 
 

@@ -45,6 +45,9 @@ _CONSOLE = "torl/run/display/test_console.py"
 _BEHAVIORS = "torl/run/records/test_behaviors.py"
 _RESULTS = "lab/evaluation/test_results.py"
 _PREPARING = "lab/curation/test_preparing.py"
+_SOLUTIONS = "lab/curation/test_solutions.py"
+_FORMS = "torl/components/programs/test_forms.py"
+_FORM_VERDICTS = "torl/components/programs/test_form_verdicts.py"
 _CURRICULUM = "torl/components/data/test_curriculum.py"
 _PAIRS = "torl/components/grading/test_pairs.py"
 _SCORED_TURNS = "torl/components/rewards/test_scored_turns.py"
@@ -1476,6 +1479,13 @@ MUTANTS: list[tuple[str, str, str, str]] = [
         "temperature=1.0",
         f"{_VERIFY}one_temperature",
     ),
+    # --- problems with tests
+    ("torl/components/programs/forms.py", "[: max(0, max_tests - suite.public)]", "[:max_tests]", _FORMS),
+    ("torl/components/programs/forms.py", "and json.loads(text) == values", "", _FORMS),
+    ("torl/components/programs/forms_values.py", "max(map(_depth, results)) > depth", "True", _FORMS),
+    ("torl/components/programs/forms_fields.py", "elif opcode.name not in _HARMLESS_OPCODES:", "elif False:", _FORMS),
+    ("torl/components/programs/forms_rows.py", "assert _equal(result, ", "assert True or (", _FORM_VERDICTS),
+    ("torl_lab/curation/solutions.py", "if failed is None:", "if True:", _SOLUTIONS),
     # --- agent programs
     (
         "torl/rollout/agents/episode.py",

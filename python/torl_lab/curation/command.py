@@ -81,6 +81,9 @@ async def _prepare(argv: Sequence[str]) -> None:
     )
     parser.add_argument("--any-script", action="store_true", help="keep questions in all scripts, not only in Latin")
     parser.add_argument("--text-answers", action="store_true", help="accept answers that are not mathematics")
+    parser.add_argument(
+        "--check-solutions", action="store_true", help="drop problems with tests that their own solutions fail"
+    )
     parser.add_argument("--strict", action="store_true", help="stop at the first invalid row")
     parser.add_argument("--stream", action="store_true", help="read Hub datasets over the network without storing them")
     arguments = parser.parse_args(argv)
@@ -113,6 +116,8 @@ async def _prepare(argv: Sequence[str]) -> None:
             if file.public is not None and not file.public.has_expected_rows(rows):
                 console.warning(f"{label}: {rows:,} rows were read, {file.public.rows:,} were expected")
         console.line(format_examples(counts))
+        if counts["solutions"]:
+            console.line(f"problems with tests, by their own solutions: {count_reasons(counts['solutions'])}")
         console.line(f"{_summary(counts)}; see {arguments.output}")
     print(json.dumps({name: counts[name] for name in ("read", "kept", "dropped", "sources")}), flush=True)
 

@@ -12,11 +12,13 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
 from torl.base.errors import DataError
 from torl.base.types import Problem
 from torl.components.data.rows import InvalidRowError, SkippedRowError, row_id
+from torl.components.programs import SOLUTIONS, TESTS
 from torl.components.text.sources import UnreadFields
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write, record_errors
@@ -24,6 +26,7 @@ from torl_lab.curation.candidates import CandidateFile, DroppedRows
 from torl_lab.curation.contamination import EvaluationIndex
 from torl_lab.curation.problem_files import encode_rows
 from torl_lab.curation.similarity import Shingles, SimilarTexts, without_letters, words_of
+from torl_lab.curation.solutions import keep_solved
 from torl_lab.curation.verifiability import (
     AnswerShapes,
     conflicting_problems,
@@ -48,6 +51,8 @@ class PrepareOptions:
     """Whether questions in all scripts are kept, not only in Latin."""
     strict: bool = False
     """Whether an invalid row is an error."""
+    check_solutions: bool = False
+    """Whether problems with tests that their own solutions fail are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +77,13 @@ async def prepare(
     """Write problems.jsonl, dropped.jsonl (with reasons), matches.jsonl (with evaluation sets) and counts.json.
 
     The name of a source becomes the `source` of problems without one and, if there are several sources, the beginning
-    of their ids. An interrupted command resumes: answers.jsonl caches which answers the grader can read. The content of
-    counts.json is returned.
+    of their ids. An interrupted command resumes: answers.jsonl caches which answers the grader can read, and
+    solutions.jsonl which problems with tests their own solutions solve. The content of counts.json is returned.
 
     Raises:
         DataError: No problem is left, a source cannot be read, or a row is invalid and `options.strict` is set.
         RewardError: The grader failed.
+        SandboxError: The sandbox that runs solutions failed.
     """
     with record_errors(output):
         await asyncio.to_thread(output.mkdir, parents=True, exist_ok=True)
@@ -107,10 +113,14 @@ async def prepare(
         with console.progress("indexing questions"):
             similar = SimilarTexts(options.similarity_threshold, reading.shingles)
             evaluated = EvaluationIndex(evaluation_sets, options.ngram_size, similar)
-        kept = Counter[str]()
+        kept, solved = Counter[str](), Counter[str]()
+        chosen = stack.enter_context(TemporaryFile(dir=output)) if options.check_solutions else selected
         async for index in _accepted(candidates, rejected, similar, evaluated, dropped, matches, console):
             kept[candidates.sources[index]] += 1
-            selected.write(candidates.line(index))
+            chosen.write(candidates.line(index))
+        if options.check_solutions:
+            cache = output / "solutions.jsonl"
+            kept, solved = await keep_solved(chosen, kept.total(), selected, dropped, cache, console)
     counts = {
         "read": reading.rows.total(),
         "kept": kept.total(),
@@ -120,6 +130,7 @@ async def prepare(
         "examples": dropped.examples,
         "metadata": dict(reading.fields.counts),
         "files": {name: {**source.origin, "rows": reading.rows[name]} for name, source in raw.items()},
+        "solutions": dict(solved.most_common()),
     }
     with atomic_write(output / "counts.json") as counted:
         counted.write((json.dumps(counts, indent=1, ensure_ascii=False) + "\n").encode())
@@ -149,12 +160,14 @@ class _Reading:
             message = str(item).removeprefix(f"{item.location}: ")
             self._dropped.add(f"{prefix}{row_id(item.location)}", item.reason, because_of=message)
             return
-        self.fields.add([name for name, value in item.metadata.items() if value is not None])
+        known = (TESTS, SOLUTIONS)
+        self.fields.add([name for name, value in item.metadata.items() if value is not None and name not in known])
         problem = replace(item, id=f"{prefix}{item.id}", metadata={"source": source, **item.metadata})
         reason = rejection_reason(problem, text_answers=text_answers, any_script=self._options.any_script)
         if reason is not None:
             self._dropped.add(problem.id, reason, f"{problem.question[:100]} / {problem.answer[:60]}")
             return
+        text_answers = text_answers or TESTS in problem.metadata
         if not text_answers:
             problem = replace(problem, answer=normalize_answer(problem.answer))
         words = words_of(problem.question)

@@ -14,6 +14,8 @@ from torl.components.data.layout import FIELDS, Layout
 from torl.components.data.problems import make_layout
 from torl.components.data.public_sets import PublicSet, public_sets
 from torl.components.hub.datasets import without_suffixes
+from torl.components.programs import TESTS
+from torl.components.programs.forms_rows import ROW_FORMS
 from torl.run.records.files import write_if_changed
 from torl.run.records.reading import read_rows
 
@@ -21,7 +23,10 @@ _READ_FIRST = frozenset({"problem", "answer", "id", "reward_model"})
 """Columns that a problem is read from: in the metadata, they are columns of the raw file that others replaced."""
 _UNKNOWN = "not recorded"
 _OPTIONS = {
-    "column": ("[NAME:]FIELD=COLUMN", "column of the field problem, answer, id or pass_rate: answer=solution.text"),
+    "column": (
+        "[NAME:]FIELD=COLUMN",
+        "column of the field problem, answer, id, pass_rate or tests: answer=solution.text",
+    ),
     "split": ("[NAME:]SPLIT", "split of a dataset (default: train)"),
     "files": ("[NAME:]PATTERN", "files of a dataset, instead of a split: main/test*"),
     "answer_from": (
@@ -30,6 +35,7 @@ _OPTIONS = {
     ),
     "where": ("[NAME:]COLUMN=VALUE", "value of a column; rows with other values are skipped"),
     "keep": ("[NAME:]COLUMN,COLUMN", "columns to keep in addition to the problem (default: all)"),
+    "max_tests": ("[NAME:]N", "tests of a problem to keep: public ones, and the longest inputs (default: all)"),
 }
 
 
@@ -92,6 +98,9 @@ def _layout(options: Mapping[str, Sequence[str]]) -> Layout:
             raise ConfigError(f"--where must be COLUMN=VALUE, got {condition!r}")
         where.setdefault(column, []).append(value)
     keep = next(reversed(options["keep"]), None)
+    max_tests = next(reversed(options["max_tests"]), None)
+    if max_tests is not None and not (max_tests.isdecimal() and int(max_tests) > 0):
+        raise ConfigError(f"--max-tests must be a positive integer, got {max_tests!r}")
     return make_layout(
         columns=dict(map(_field_and_column, options["column"])),
         split=next(reversed(options["split"]), None),
@@ -99,6 +108,7 @@ def _layout(options: Mapping[str, Sequence[str]]) -> Layout:
         answer_from=next(reversed(options["answer_from"]), None),
         where=where,
         keep=None if keep is None else [name for name in keep.split(",") if name],
+        max_tests=None if max_tests is None else int(max_tests),
     )
 
 
@@ -185,6 +195,8 @@ def _describe(public: PublicSet) -> str:
     """Return all that is known of a set, a line for each."""
     layout = public.layout
     answer = f"derived from {layout.answer_from}" if layout.answer_from else layout.columns.get("answer", "answer")
+    if layout.tests or TESTS in layout.columns:
+        answer = f"none; tests from {layout.columns.get(TESTS) or ', '.join(ROW_FORMS[str(layout.tests)].columns)}"
     where = ", ".join(f"{column} = {' or '.join(values)}" for column, values in layout.where.items())
     described = {
         "title": public.title,

@@ -12,6 +12,7 @@ from torl.base.types import ALTERNATIVE, Problem
 from torl.components.grading import Grader
 from torl.components.grading.notation import split_choice
 from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS, compare_exactly, read_rational
+from torl.components.programs import TESTS
 from torl.run.display.console import Console
 from torl.run.records.files import append_atomically
 from torl_lab.curation.candidates import CandidateFile
@@ -87,13 +88,15 @@ def rejection_reason(problem: Problem, *, text_answers: bool = False, any_script
     - "prose": the answer is a sentence
 
     Args:
-        problem: The problem.
+        problem: The problem. Of a problem with tests, only the length of the question is checked.
         text_answers: Whether answers are plain text, of which only the first two reasons are checked.
         any_script: Whether questions in all scripts are accepted.
     """
     question = problem.question
     if len(question) > MAX_QUESTION_CHARACTERS or len(problem.answer) > MAX_ANSWER_CHARACTERS:
         return "long_question" if len(question) > MAX_QUESTION_CHARACTERS else "long_answer"
+    if TESTS in problem.metadata:
+        return None
     answer = normalize_answer(problem.answer)
     if answer.lower() in _NO_ANSWER:
         return "proof" if answer.lower() == "proof" else "no_answer"

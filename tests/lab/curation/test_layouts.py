@@ -56,12 +56,13 @@ def test_files_are_labelled_by_set_or_name() -> None:
     [
         (
             ("--column", "solution"),
-            "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, pass_rate, got",
+            "--column must be FIELD=COLUMN with FIELD one of problem, answer, id, pass_rate, tests, got",
         ),
         (("--column", "anwser=x"), "--column must be FIELD=COLUMN .*, got 'anwser=x'"),
         (("--column", "answer="), "got 'answer='"),
         (("--column", "orzz:answer=x"), "--column orzz:answer=x: unknown file 'orzz'; the files are math, orz"),
         (("--split", "orzz:test"), "--split orzz:test: unknown file 'orzz'"),
+        (("--max-tests", "few"), "--max-tests must be a positive integer, got 'few'"),
         (("--where", "level"), "--where must be COLUMN=VALUE, got 'level'"),
         (("--answer-from", "orzz:solution"), "--answer-from orzz:solution: unknown file 'orzz'"),
     ],

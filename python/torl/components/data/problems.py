@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator
 
 from torl.base.errors import ConfigError, DataError
-from torl.base.options import suggestion
+from torl.base.options import PositiveInt, suggestion
 from torl.base.types import Problem
 from torl.components.data.files import find_files, numbered_rows
 from torl.components.data.layout import FIELDS, Layout
@@ -50,6 +50,7 @@ def load_problems(
     where: RowFilter | None = None,
     keep: list[str] | None = None,
     files: str | list[str] | None = None,
+    max_tests: PositiveInt | None = None,
 ) -> list[Problem]:
     """Read a problem file (.jsonl, .json, .parquet, .csv or .arrow) in its order.
 
@@ -58,20 +59,25 @@ def load_problems(
     Args:
         path: Path on disk, path inside the package (`torl:`), name of a dataset on the Hub (`hf:`), or name of a public
             set (`torl data sources`). A directory is read as a dataset with the layout of the Hub.
-        columns: Columns of problem, answer, id and pass_rate, if they have other names: { problem = "question.text" }.
+        columns: Columns of problem, answer, id, pass_rate and tests, if they have other names:
+            { problem = "question.text" }.
         split: Split of a directory or a dataset on the Hub. The default is "train".
         answer_from: Column that the answer is derived from: of a text, its box or the text after "####"; of a list,
             also one that is JSON in a text, every entry is correct.
         where: Values of columns; rows with other values are skipped: { data_source = "aime24" }.
         keep: Columns that become metadata. The default is all.
         files: Patterns of the files of a directory or a dataset, instead of a split: "main/test*".
+        max_tests: Maximum number of tests of a problem: its public tests, and those with the longest inputs. The
+            default keeps all.
 
     Raises:
         ConfigError: `columns` has an unknown name.
         DataError: The file is missing, empty or in another format, or more than one row in a hundred is invalid. The
             message contains the file, the line or row, and the reason.
     """
-    return load_file(find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files)))
+    return load_file(
+        find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files, max_tests))
+    )
 
 
 def load_file(file: ProblemFile) -> list[Problem]:
@@ -94,6 +100,7 @@ def stream_problems(
     where: RowFilter | None = None,
     keep: list[str] | None = None,
     files: str | list[str] | None = None,
+    max_tests: PositiveInt | None = None,
 ) -> Iterator[Problem]:
     """Stream problems in the order of the file, for sets that exceed memory.
 
@@ -109,12 +116,13 @@ def stream_problems(
         where: Values of columns, as for `load_problems`.
         keep: Columns that become metadata, as for `load_problems`.
         files: Patterns of files, as for `load_problems`.
+        max_tests: Maximum number of tests of a problem, as for `load_problems`.
 
     Raises:
         ConfigError: `columns` has an unknown name.
         DataError: The file is missing or empty. At the end of the file, if more than one row in a hundred was invalid.
     """
-    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files))
+    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files, max_tests))
     counts = RowCounts()
     for item in read_problems(file, download=False, distinct=False):
         if (problem := counts.add(item)) is not None:
@@ -129,6 +137,7 @@ def make_layout(
     where: Mapping[str, str | list[str]] | None = None,
     keep: Sequence[str] | None = None,
     files: str | Sequence[str] | None = None,
+    max_tests: int | None = None,
 ) -> Layout:
     """Return the layout with these options; None keeps a default.
 
@@ -146,6 +155,7 @@ def make_layout(
         where={key: (value,) if isinstance(value, str) else tuple(value) for key, value in (where or {}).items()},
         keep=None if keep is None else tuple(keep),
         files=(files,) if isinstance(files, str) else tuple(files or ()),
+        max_tests=max_tests,
     )
 
 
@@ -227,6 +237,8 @@ class RowCounts:
             )
         if self.skipped["copy"]:
             _logger.warning("%s: dropped %d copies of rows", path, self.skipped["copy"])
+        if unusable := {name: n for name, n in self.skipped.items() if name not in ("copy", "filtered")}:
+            _logger.warning("%s: dropped rows that cannot be judged: %s", path, count_reasons(unusable))
 
 
 def count_reasons(counts: Mapping[str, int]) -> str:

@@ -34,7 +34,7 @@ class InvalidRowError(DataError):
 
 
 class SkippedRowError(InvalidRowError):
-    """A row that is left out on purpose: a copy, or a row that a filter excludes."""
+    """A row that is left out on purpose: a copy, a row that a filter excludes, or a program that cannot be judged."""
 
 
 def row_id(location: str) -> str:

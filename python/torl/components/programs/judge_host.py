@@ -6,13 +6,11 @@ from typing import Final
 from torl.base.component import RunContext
 from torl.base.errors import RewardError, SandboxError
 from torl.base.types import Problem
+from torl.components.programs.forms import TESTS, unpack_suite
 from torl.components.programs.judge import Judge
 from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
-from torl.components.programs.suites import TestSuite, unpack_suite
+from torl.components.programs.suites import TestSuite
 from torl_sandbox import SandboxPool
-
-METADATA: Final = "tests"
-"""Key of a problem's metadata that holds its tests."""
 
 # Limits of the pool, below which each test has limits of its own.
 _MEMORY_BYTES: Final = 4 << 30
@@ -86,10 +84,10 @@ def suite_of(problem: Problem) -> TestSuite:
     Raises:
         RewardError: It has none.
     """
-    packed = problem.metadata.get(METADATA)
+    packed = problem.metadata.get(TESTS)
     if packed is None:
         raise RewardError(
-            f"problem {problem.id!r} has no tests: programs are judged on problems with a column {METADATA!r}, or on a "
+            f"problem {problem.id!r} has no tests: programs are judged on problems with a column {TESTS!r}, or on a "
             "public set of programs (torl data sources)"
         )
     return unpack_suite(packed)

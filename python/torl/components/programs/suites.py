@@ -72,8 +72,8 @@ class TestSuite:
         checker: Program that judges the output of an `InputTest`, for problems with several right answers. It finds the
             files input.txt, expected.txt and output.txt, and accepts by ending with status 0.
         prelude: Code before the program, such as imports that its signature needs.
-        cpu_seconds: CPU time of a test on the judge of the set, or None if the set has no limit.
-        memory_mib: Memory of a test on the judge of the set, or None if the set has no limit.
+        cpu_seconds: CPU time of a test on the judge of the set, or None without a limit.
+        memory_mib: Memory of a test on the judge of the set, or None without a limit.
     """
 
     __test__ = False  # no test of pytest
@@ -86,7 +86,11 @@ class TestSuite:
     memory_mib: int | None = None
 
 
-PRELUDE = "from typing import *\nimport math, collections, itertools, functools, heapq, bisect, string, re, operator\n"
+_PRELUDE_MODULES = (
+    *("string", "re", "collections", "heapq", "bisect", "copy", "math", "random", "itertools", "functools", "typing"),
+    "builtins",  # last: math has another pow
+)
+PRELUDE = "".join(f"import {name}\nfrom {name} import *\n" for name in _PRELUDE_MODULES)
 """Imports that the judges of sets with signatures, such as LeetCode's, run before a program."""
 
 

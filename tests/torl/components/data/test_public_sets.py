@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hub_server import COMMIT, serving, using_hub
+from program_set_rows import PROGRAM_EVALUATION, PROGRAM_TRAINING
 from public_set_rows import EVALUATION, QUESTIONS, TRAINING, Rows
 from torl.base.errors import DataError
 from torl.components.data import load_problems
@@ -16,7 +17,9 @@ from torl.components.data.public_sets import find_problem_file, pinned_problems,
 from torl.rollout.evaluation import split_by_source
 from torl_lab.curation.command import main
 
-ALL = {**TRAINING, **EVALUATION}
+FOR_TRAINING = {**TRAINING, **PROGRAM_TRAINING}
+FOR_EVALUATION = {**EVALUATION, **PROGRAM_EVALUATION}
+ALL = {**FOR_TRAINING, **FOR_EVALUATION}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -42,12 +45,12 @@ def name_of(name: str, folders: dict[str, Path]) -> str:
 
 def test_every_public_set_has_rows_here() -> None:
     assert ALL.keys() == public_sets().keys()
-    assert {name for name, public in public_sets().items() if public.purpose == "training"} == TRAINING.keys()
+    assert {name for name, public in public_sets().items() if public.purpose == "training"} == FOR_TRAINING.keys()
 
 
-@pytest.mark.parametrize("name", TRAINING)
+@pytest.mark.parametrize("name", FOR_TRAINING)
 def test_training_set_is_prepared_by_its_name(name: str, folders: dict[str, Path], tmp_path: Path) -> None:
-    rows = TRAINING[name]()
+    rows = FOR_TRAINING[name]()
     assert main(["prepare", name_of(name, folders), "--output", str(tmp_path)]) == 0
     counts = json.loads((tmp_path / "counts.json").read_text())
     assert counts["dropped"] == dict(rows.dropped)
@@ -64,16 +67,18 @@ def check(rows: Rows, path: Path | str) -> None:
     assert [problem.answer for problem in problems] == list(rows.answers)
     assert [problem.question for problem in problems] == list(rows.questions)
     first = problems[0].metadata
-    assert {key: value for key, value in first.items() if key != "source" or value not in ALL} == dict(rows.metadata)
+    assert rows.metadata is None or {
+        key: value for key, value in first.items() if key != "source" or value not in ALL
+    } == dict(rows.metadata)
     assert len({problem.id for problem in problems}) == len(problems)
 
 
-@pytest.mark.parametrize("name", [name for name in EVALUATION if name != "gpqa_diamond"])
+@pytest.mark.parametrize("name", [name for name in FOR_EVALUATION if name != "gpqa_diamond"])
 def test_evaluation_set_is_read_by_its_name(name: str, folders: dict[str, Path]) -> None:
     if name == "hmmt_feb24":  # a file of the user's, with all of its columns
         assert len(load_problems(name_of(name, folders))) == 12
         return
-    check(EVALUATION[name](), name_of(name, folders))
+    check(FOR_EVALUATION[name](), name_of(name, folders))
 
 
 def test_choices_get_letters_in_an_order_of_the_question() -> None:
@@ -163,5 +168,9 @@ def test_sources_are_listed_with_what_is_known(capsys: pytest.CaptureFixture[str
     described = capsys.readouterr().out
     assert re.search(r"answer +derived from golden_answers", described)
     assert re.search(r"address +not recorded", described)
+    assert main(["sources", "apps", "kodcode"]) == 0
+    described = capsys.readouterr().out
+    assert re.search(r"answer +none; tests from input_output\n", described)
+    assert re.search(r"answer +none; tests from test, solution, test_info\n", described)
     assert main(["sources", "gsm9k"]) == 2
     assert "did you mean gsm8k?" in capsys.readouterr().err

@@ -13,9 +13,10 @@ from scripted_engine import ScriptedInterpreter
 from torl.base.component import RunContext
 from torl.base.errors import ConfigError, SandboxError
 from torl.base.types import Outcome, OutcomeStatus, ToolRequest
-from torl.components.tools import PythonOptions, PythonTool, sandbox_host
-from torl.components.tools.python import OUTPUT_BYTES, InterpreterState
+from torl.components.programs import sandbox_host
 from torl.components.programs.sandbox_host import SandboxHost
+from torl.components.tools import PythonOptions, PythonTool
+from torl.components.tools.python import OUTPUT_BYTES, InterpreterState
 from torl.rollout.calls import EpisodeTools
 from torl_sandbox import Execution, SandboxPool, _core
 from torl_sandbox.session import Session
