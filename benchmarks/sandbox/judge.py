@@ -1,11 +1,12 @@
-"""Speed of torl's judge, and of native judges in the same call: a fork server, and SandboxFusion's server.
+"""Speed of torl's judge, and of native judges in the same call: a fork server, new processes, SandboxFusion's server.
 
     python -m benchmarks.sandbox.judge [--sandboxfusion CHECKOUT] [--peers DIR] [--rounds 3] [--programs 20]
 
 The problem has 100 tests with input, and 3 with assertions. Each round gives every judge different programs, so that
 each test is executed, and load hits all alike; ratios are of one round, and their median is shown. The fork server is
 `tests/helpers/native_judge.py`: a process for each core, a fork with limits for each test, without isolation. To
-SandboxFusion each test is a request, over a connection for each core; its time limit is wall-clock time.
+SandboxFusion each test is a request, over a connection for each core; its time limit is wall-clock time. So is that of
+a new process for each test, which is what its server costs without the server.
 
 - **input**: programs that read standard input, each with 100 tests.
 - **assertions**: the same problem as a function, each program with 3 tests.
@@ -21,6 +22,7 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -32,16 +34,16 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol
 
-from benchmarks.sandbox.peers import SandboxFusion, UnavailableError
+from benchmarks.sandbox.peers import ENVIRONMENT, SandboxFusion, UnavailableError
 from benchmarks.sandbox.speed import machine, private_mb, row, say, table
 from tests.helpers.native_judge import NativeJudge
 from torl.components.programs.judge import Judge
 from torl.components.programs.suites import CodeTest, InputTest, Test, TestSuite
 from torl_sandbox import SandboxPool
 
-TORL, FORK, FUSION = "torl", "fork server", "SandboxFusion"
+TORL, FORK, PROCESS, FUSION = "torl", "fork server", "a process for each test", "SandboxFusion"
 INPUT, ASSERTIONS, LOOPS = "input", "assertions", "one in ten loops"
-MIN_RATIOS = {FUSION: 20.0, FORK: 3.0}  # of tests with input in a second, on two quiet cores
+MIN_RATIOS = {FUSION: 20.0, PROCESS: 20.0, FORK: 3.0}  # of tests with input in a second, on two quiet cores
 
 # The longest increasing part of a sequence.
 FUNCTION = """
@@ -139,7 +141,52 @@ class ForkServer(Lanes):
             each.__exit__()
 
 
-class Fusion(Lanes):
+class PrintingJudge(Lanes):
+    """A judge that runs a whole program for each test, and compares what it prints."""
+
+    def passed(self, program: str, tests: Sequence[Test], lane: int) -> int:
+        for number, test in enumerate(tests):
+            if isinstance(test, InputTest):
+                is_passed = self.printed(program, test.stdin, lane) == test.stdout
+            else:
+                assert isinstance(test, CodeTest)
+                is_passed = self.printed(f"{program}\n{test.code}\nprint('passed')", "", lane) == "passed\n"
+            if not is_passed:
+                return number
+        return len(tests)
+
+    def printed(self, code: str, stdin: str, lane: int) -> str:
+        raise NotImplementedError
+
+
+class ProcessForEachTest(PrintingJudge):
+    """A CPython that starts for each test, as SandboxFusion's server and most published judges do."""
+
+    def __init__(self, python: str, seconds: float, lanes: int) -> None:
+        super().__init__(lanes)
+        self._command = [python, "-I", "-c"]
+        self._seconds = seconds
+        self._running = [0] * lanes
+        self.about = f"{python}, a new process for each test, not isolated"
+
+    def printed(self, code: str, stdin: str, lane: int) -> str:
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*self._command, code], stdin=pipe, stdout=pipe, text=True, env=ENVIRONMENT) as process:
+            self._running[lane] = process.pid
+            try:
+                return process.communicate(stdin, timeout=self._seconds)[0]
+            except subprocess.TimeoutExpired:
+                process.kill()
+                return ""
+
+    def processes(self) -> list[int]:
+        return [each for each in self._running if each]
+
+    def close(self) -> None:
+        """Nothing is left running."""
+
+
+class Fusion(PrintingJudge):
     """SandboxFusion's own server."""
 
     def __init__(self, source: Path, directory: Path, python: str, seconds: float, lanes: int) -> None:
@@ -148,18 +195,7 @@ class Fusion(Lanes):
         self._seconds = seconds
         self.about = self._server.about
 
-    def passed(self, program: str, tests: Sequence[Test], lane: int) -> int:
-        for number, test in enumerate(tests):
-            if isinstance(test, InputTest):
-                is_passed = self._run(program, test.stdin, lane) == test.stdout
-            else:
-                assert isinstance(test, CodeTest)
-                is_passed = self._run(f"{program}\n{test.code}\nprint('passed')", "", lane) == "passed\n"
-            if not is_passed:
-                return number
-        return len(tests)
-
-    def _run(self, code: str, stdin: str, lane: int) -> str:
+    def printed(self, code: str, stdin: str, lane: int) -> str:
         asked = {"code": code, "language": "python", "stdin": stdin, "run_timeout": self._seconds}
         connection = self._server.connections[lane]
         connection.request("POST", "/run_code", json.dumps(asked), {"Content-Type": "application/json"})
@@ -214,6 +250,7 @@ def engines(options: argparse.Namespace, lanes: int) -> Iterator[tuple[dict[str,
     makers: dict[str, Callable[[], Engine]] = {
         TORL: lambda: Torl(options.seconds, lanes),
         FORK: lambda: ForkServer(options.python, options.seconds, lanes),
+        PROCESS: lambda: ProcessForEachTest(options.python, options.seconds, lanes),
         FUSION: fusion,
     }
     running: dict[str, Engine] = {}

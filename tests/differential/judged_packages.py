@@ -7,13 +7,15 @@ that a test reaches by names are kept, so that a program has the size of an answ
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 from judged_programs import Case
 from torl.components.programs.suites import TestSuite, module_tests
 
 Definition: TypeAlias = tuple[ast.stmt, set[str], set[str]]
 """A statement, the names that it defines, and the names that it uses."""
+
+WHOLE = "__import__('sys').modules['solution']"  # a module of the package
 
 
 def package_cases(source: Path, tests: Path, package: str) -> Iterator[Case]:
@@ -24,15 +26,17 @@ def package_cases(source: Path, tests: Path, package: str) -> Iterator[Case]:
         tests: Directory with its tests.
         package: Name of the package.
     """
+    files = {file.stem for file in source.rglob("*.py")}
     modules = [each for file in sorted(source.rglob("*.py")) if "test" not in file.name for each in _module(file)]
-    theirs = _definitions(each for each in modules if not _imports(each, package))
+    theirs = _definitions(part for each in modules for part in _parts(each, package, files))
     for file in sorted(tests.rglob("test_*.py")):
         body = _module(file)
         helpers = _definitions(each for each in body if not _is_unit(each))
         for unit in filter(_is_unit, body):
-            kept = _reached(helpers, _loaded([unit]))
-            code = _text([*kept, unit])
-            needed = [*kept, unit]
+            kept = [*_reached(helpers, _loaded([unit])), unit]
+            used = _loaded(kept)
+            needed = [_only(each, used) for each in kept]
+            code = _text(needed)
             program = _text(_reached(theirs, _loaded(needed) | _imported(needed, package)))
             names = sorted({name for each in needed for name in _imported_modules(each, package)})
             suite = TestSuite(module_tests(code, names, program))
@@ -49,11 +53,28 @@ def _is_unit(node: ast.stmt) -> bool:
     return isinstance(node, ast.FunctionDef) and node.name.startswith("test")
 
 
-def _imports(node: ast.stmt, package: str) -> bool:
+def _only(node: ast.stmt, used: set[str]) -> ast.stmt:
+    """Return an import of the names that are used alone, and any other statement itself."""
+    if not isinstance(node, ast.ImportFrom):
+        return node
+    names = [each for each in node.names if (each.asname or each.name) in used]
+    return ast.ImportFrom(node.module, names or node.names, node.level)
+
+
+def _parts(node: ast.stmt, package: str, files: set[str]) -> list[ast.stmt]:
+    """Return a statement, or the assignments that stand for an import from the package."""
+    if not _imports(node, package):
+        return [node]
+    given = [(each.asname or each.name.partition(".")[0], each.name) for each in node.names]
+    values = {new: WHOLE if old.partition(".")[0] in {*files, package} else old for new, old in given}
+    return ast.parse("\n".join(f"{new} = {value}" for new, value in values.items() if new not in (value, "*"))).body
+
+
+def _imports(node: ast.stmt, package: str) -> TypeGuard[ast.ImportFrom | ast.Import]:
     """Whether a statement imports from the package: its parts are one module here."""
     if isinstance(node, ast.ImportFrom):
         return node.level > 0 or (node.module or "").partition(".")[0] == package
-    return isinstance(node, ast.Import) and any(each.name.partition(".")[0] == package for each in node.names)
+    return isinstance(node, ast.Import) and node.names[0].name.partition(".")[0] == package
 
 
 def _imported_modules(node: ast.stmt, package: str) -> Iterator[str]:
@@ -114,4 +135,5 @@ def _reached(definitions: Sequence[Definition], names: set[str]) -> list[ast.stm
 
 
 def _text(statements: Sequence[ast.stmt]) -> str:
-    return "\n".join(dict.fromkeys(map(ast.unparse, statements))) + "\n"
+    texts = ["from __future__ import annotations", *map(ast.unparse, statements)]
+    return "\n".join(dict.fromkeys(texts)) + "\n"

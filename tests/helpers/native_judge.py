@@ -161,6 +161,7 @@ def run_method(place: str) -> None:
     unittest.TestSuite([getattr(__import__("test_of_program"), class_name)(name)]).run(result)
     for _, text in (*result.errors, *result.failures):
         raise AssertionError(text)
+    assert not result.unexpectedSuccesses
     if result.skipped:
         raise unittest.SkipTest
 
