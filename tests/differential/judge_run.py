@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from judged_packages import package_cases
-from judged_programs import Case, compared, described, human_eval, mbpp, with_calls, wrong_programs
+from judged_programs import UNEXPLAINED, Case, compared, described, human_eval, mbpp, with_calls, wrong_programs
 from native_judge import NativeJudge
 from torl.components.programs.judge import Judge
 from torl_sandbox import SandboxPool
@@ -70,7 +70,7 @@ async def run(options: argparse.Namespace) -> int:
     print("\n| cause | pairs |\n|---|---|")
     for cause, count in causes.most_common():
         print(f"| {cause or 'equal verdicts'} | {count} |")
-    return int(causes["UNEXPLAINED"] > 0)
+    return int(causes[UNEXPLAINED] > 0)
 
 
 def main() -> int:

@@ -17,6 +17,10 @@ from torl.components.programs.judge import Judge, TestStatus, TestVerdict
 from torl.components.programs.suites import CallTest, CodeTest, InputTest, TestSuite, assertion_tests
 
 AT_ONCE = 8
+UNEXPLAINED = "UNEXPLAINED"
+KNOWN = {
+    "algorithms/test_polynomial": "the program depends on the order of a set, whose hashes have 32 bits in the guest"
+}
 READ_AND_PRINT = "\nimport ast, sys\nprint({function}(*ast.literal_eval(sys.stdin.read())))\n"
 
 
@@ -49,10 +53,17 @@ class Pair:
             return f"not judged: {re.sub(r'[0-9]+|: .*', '', self.ours.message)[:80]}"
         if (self.ours.status is TestStatus.PASSED) == (self.native == PASSED):
             return ""
+        if NOT_RUN in (self.ours.status, self.native):
+            return "an earlier test of the program differs"
+        known = [cause for name, cause in KNOWN.items() if self.case.name.startswith(name)]
+        if known:
+            return known[0]
         test = self.case.suite.tests[self.index]
+        if isinstance(test, CodeTest) and test.unit[0] == "check" and "def " in test.setup:
+            return "a mistake in a helper of the problem, which the test has itself"
         if self.native != PASSED and isinstance(test, InputTest) and "." in test.stdout:
             return "numbers are equal within 1e-6"
-        return "UNEXPLAINED"
+        return UNEXPLAINED
 
 
 def human_eval(file: Path) -> Iterator[Case]:

@@ -6,9 +6,9 @@ from random import Random
 
 import pytest
 
-from judged_programs import Case, Pair, compared, human_eval, mbpp, with_calls, wrong_programs
+from judged_programs import UNEXPLAINED, Case, Pair, compared, human_eval, mbpp, with_calls, wrong_programs
 from native_judge import NativeJudge
-from torl.components.programs.judge import Judge
+from torl.components.programs.judge import Judge, TestStatus
 from torl_sandbox import SandboxPool
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -43,12 +43,12 @@ async def judge() -> AsyncIterator[Judge]:
 
 
 def without_a_cause(pairs: list[Pair]) -> str:
-    """The pairs whose verdicts differ, as text."""
+    """The pairs that are not judged here, or whose verdicts differ without a reason, as text."""
     return "\n".join(
         f"{each.case.name} {each.index}: {each.cause} ({each.ours}, natively {each.native} {each.message})\n"
         f"{each.case.program}"
         for each in pairs
-        if each.cause
+        if each.cause == UNEXPLAINED or each.ours.status is TestStatus.NOT_JUDGED
     )
 
 
