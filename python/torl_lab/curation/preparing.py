@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 from torl.base.errors import DataError
 from torl.base.types import Problem
+from torl.base.types.problems import SOLUTIONS, TESTS
 from torl.components.data.rows import InvalidRowError, SkippedRowError, row_id
-from torl.components.programs import SOLUTIONS, TESTS
 from torl.components.text.sources import UnreadFields
 from torl.run.display.console import Console
 from torl.run.records.files import atomic_write, record_errors

@@ -10,11 +10,11 @@ from typing import Any
 from torl.base.errors import ConfigError
 from torl.base.options import suggestion
 from torl.base.types import Problem
+from torl.base.types.problems import TESTS
 from torl.components.data.layout import FIELDS, Layout
 from torl.components.data.problems import make_layout
 from torl.components.data.public_sets import PublicSet, public_sets
 from torl.components.hub.datasets import without_suffixes
-from torl.components.programs import TESTS
 from torl.components.programs.forms_rows import ROW_FORMS
 from torl.run.records.files import write_if_changed
 from torl.run.records.reading import read_rows

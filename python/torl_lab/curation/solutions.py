@@ -11,7 +11,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Final
 
-from torl.components.programs import SOLUTIONS, TESTS, Judge, TestStatus, unpack_suite
+from torl.base.types.problems import SOLUTIONS, TESTS
+from torl.components.programs import Judge, TestStatus, unpack_suite
 from torl.run.display.console import Console
 from torl.run.records.files import append_atomically, atomic_write
 from torl_lab.curation.candidates import DroppedRows

@@ -9,10 +9,10 @@ import re
 from pathlib import Path
 
 from torl.base.types import ALTERNATIVE, Problem
+from torl.base.types.problems import TESTS
 from torl.components.grading import Grader
 from torl.components.grading.notation import split_choice
 from torl.components.grading.verdict import MAX_ANSWER_CHARACTERS, compare_exactly, read_rational
-from torl.components.programs import TESTS
 from torl.run.display.console import Console
 from torl.run.records.files import append_atomically
 from torl_lab.curation.candidates import CandidateFile

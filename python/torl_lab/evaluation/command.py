@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from torl.base.errors import ConfigError
+from torl.base.options import Choice
 from torl.base.runtime.processes.supervision import run_until_done
 from torl.base.trust import add_trust_option, reading, require_nothing_refused, trust_own_files
 from torl.commands.command import reports_errors
+from torl.components.rewards import Reward
 from torl.rollout.evaluation import split_by_source
 from torl.run.config import EvaluateModelConfig, ProblemChoice
 from torl.run.config.command_line import parse_with_overrides
@@ -23,7 +25,7 @@ from torl_lab.evaluation.output import markdown, write_all
 from torl_lab.evaluation.papers import PAPERS
 from torl_lab.evaluation.playing import play_model, regrade
 from torl_lab.evaluation.results import read_results, shared_problems
-from torl_lab.evaluation.sets import SUITES, find_locations, make_set
+from torl_lab.evaluation.sets import SUITES, find_locations, has_tests, make_set
 from torl_lab.evaluation.tables import all_tables
 
 PROGRAM = "torl evaluate"
@@ -121,7 +123,7 @@ async def evaluate_models(arguments: argparse.Namespace) -> None:
         else:
             with reading(trust=True):  # words of the command line are the user's own
                 sets = _sets(arguments)
-            configs = _models(arguments)
+            configs = _models(arguments, judges_programs=any(map(has_tests, sets)))
         require_nothing_refused()
         if baseline not in (None, *configs):
             raise ConfigError(f"--baseline {baseline} must be one of the models: {', '.join(configs)}")
@@ -149,8 +151,11 @@ def _sets(arguments: argparse.Namespace) -> dict[str, ProblemChoice]:
     return split_by_source({label: make_set(location, layouts[label]) for label, location in locations.items()})
 
 
-def _models(arguments: argparse.Namespace) -> dict[str, EvaluateModelConfig]:
-    """Load the configuration of each model, by its label in the tables."""
+def _models(arguments: argparse.Namespace, *, judges_programs: bool) -> dict[str, EvaluateModelConfig]:
+    """Load the configuration of each model, by its label in the tables.
+
+    For sets of programs, the reward "tests" replaces the default reward, which compares answers.
+    """
     models: dict[str, EvaluateModelConfig] = {}
     for argument in arguments.models:
         label, location = _located(argument)
@@ -161,8 +166,17 @@ def _models(arguments: argparse.Namespace) -> dict[str, EvaluateModelConfig]:
         path = str(run / EXPORT_DIRECTORY) if trained else location
         name = arguments.config or (location if trained else None)
         config = None if name is None else find_config(name)
-        models[label] = load_config(EvaluateModelConfig, config, {**arguments.overrides, "model.path": path})
+        overrides = {**arguments.overrides, "model.path": path}
+        models[label] = load_config(EvaluateModelConfig, config, overrides)
+        if judges_programs and models[label].evaluation.reward is None and _compares_answers(models[label].reward):
+            models[label] = load_config(EvaluateModelConfig, config, {**overrides, "evaluation.reward": "tests"})
     return models
+
+
+def _compares_answers(reward: Choice[Reward]) -> bool:
+    """Whether a reward is "math", alone or as a part."""
+    parts = getattr(reward.options, "parts", {})
+    return reward.name == "math" or any(part.name == "math" for part in parts.values())
 
 
 def _located(argument: str) -> tuple[str, str]:

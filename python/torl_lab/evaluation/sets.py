@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from torl.base.errors import ConfigError, DataError
 from torl.base.options import suggestion
+from torl.base.types.problems import TESTS
 from torl.components.data.layout import Layout
 from torl.components.data.public_sets import public_sets
 from torl.components.hub import DATASET_PREFIX
@@ -19,9 +20,10 @@ SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "torl": ("aime24", "aime25", "math500", "olympiadbench", "amc23"),
         "zerotir": ("aime24", "aime25", "math500", "hmmt_feb24", "hmmt_feb25", "cmimc", "olymmath"),
+        "code": ("humaneval", "humaneval_plus", "mbpp", "mbpp_plus"),
     }
 )
-"""Names of the problem sets of ToRL (table 3) and ZeroTIR (table 2)."""
+"""Names of the problem sets of ToRL (table 3), of ZeroTIR (table 2), and of EvalPlus for programs."""
 
 _ORDER = list(dict.fromkeys(name for names in SUITES.values() for name in names))
 
@@ -77,6 +79,12 @@ def make_set(location: str, layout: Layout) -> ProblemChoice:
         return cast(ProblemChoice, PROBLEMS.choose(section))
     except ValueError as error:
         raise ConfigError(str(error)) from error
+
+
+def has_tests(name: str) -> bool:
+    """Whether a public set has tests of programs instead of answers. False for a set that is not public."""
+    public = public_sets().get(name)
+    return public is not None and (public.layout.tests is not None or TESTS in public.layout.columns)
 
 
 def set_sort_key(name: str) -> tuple[int, str]:

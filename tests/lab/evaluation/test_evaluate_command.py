@@ -101,3 +101,39 @@ def test_a_command_without_a_model_or_problems_is_refused(capsys: pytest.Capture
     for words in ([], [MODEL], ["--suite", PROBLEMS]):
         assert main(words) == 2
         assert "MODEL and --suite are required" in capsys.readouterr().err
+
+
+def test_programs_are_judged_by_their_tests(tmp_path: Path) -> None:
+    """A set with tests needs no answers and no further option."""
+    rows = [
+        {"id": f"p{n}", "problem": problem.question, "tests": {"tests": [{"inputs": [["", problem.answer]]}]}}
+        for n, problem in enumerate(load_problems(PROBLEMS)[:6])
+    ]
+    humaneval = {
+        "task_id": "HumanEval/0",
+        "prompt": "def one() -> int:\n",
+        "canonical_solution": "    return 1\n",
+        "entry_point": "one",
+        "test": "def check(candidate):\n    assert candidate() == 1\n",
+    }
+    for name, content in (("programs", rows), ("humaneval", [humaneval])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    output = tmp_path / "output"
+    words = [
+        *(f"base={MODEL}", "--suite", f"humaneval={tmp_path / 'humaneval.jsonl'}", str(tmp_path / "programs.jsonl")),
+        *("--config", "demo", "--output", str(output), "--engine.cpu_threads", "1"),
+        *("--evaluation.samples_per_problem", "8", "--evaluation.greedy", "false"),
+    ]
+    with running("torl", "evaluate", *words, log=tmp_path / "log") as command:
+        assert command.wait() == 0, command.output()
+        assert "fields that are not read: tests" not in command.output()
+    details = [
+        record.grade.detail.partition(":")[0]
+        for members in _groups(output / "base/programs/calls_1_sampled.jsonl").values()
+        for record in members
+        if not record.grade.correct and record.grade.answer
+    ]
+    assert details
+    assert set(details) <= {"wrong", "exception"}
+    [members] = _groups(output / "base/humaneval/calls_1_sampled.jsonl").values()
+    assert not any(record.grade.correct for record in members)

@@ -7,6 +7,11 @@ from typing import Any
 ALTERNATIVE = "\x1e"
 """Separator of a reference's alternative answers, each of which is correct; a line break separates none."""
 
+TESTS = "tests"
+"""Metadata field of the tests of a problem whose answer is a program."""
+SOLUTIONS = "solutions"
+"""Metadata field of the programs that solve a problem."""
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:

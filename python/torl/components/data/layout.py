@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from torl.base.types import ALTERNATIVE, Problem
+from torl.base.types.problems import SOLUTIONS, TESTS
 from torl.components.data.rows import InvalidRowError, SkippedRowError, describe, is_missing, require_read
 from torl.components.data.values import (
     PASS_RATE,
@@ -35,7 +36,7 @@ from torl.components.data.values import (
     require_value,
 )
 from torl.components.data.verl_rows import INSTRUCTIONS, has_index, is_verl_row, question_and_answer, verl_id
-from torl.components.programs.forms import SOLUTIONS, TESTS, InvalidTestsError, keep_largest, pack_suite
+from torl.components.programs.forms import InvalidTestsError, keep_largest, pack_suite
 from torl.components.programs.forms_rows import ROW_FORMS, read_program
 
 FIELDS = ("problem", "answer", "id", PASS_RATE, TESTS)

@@ -1,13 +1,11 @@
 """Programs as answers: suites of tests, and the judge that runs them in the sandbox."""
 
-from torl.components.programs.forms import SOLUTIONS, TESTS, InvalidTestsError, pack_suite, unpack_suite
+from torl.components.programs.forms import InvalidTestsError, pack_suite, unpack_suite
 from torl.components.programs.judge import Judge
 from torl.components.programs.suites import CallTest, CodeTest, InputTest, Test, TestSuite
 from torl.components.programs.verdicts import TestStatus, TestVerdict
 
 __all__ = [
-    "SOLUTIONS",
-    "TESTS",
     "CallTest",
     "CodeTest",
     "InputTest",

@@ -19,11 +19,6 @@ from torl.components.programs.guest.transfer import TransferError, decode, dumps
 from torl.components.programs.output import equal_output, equal_values
 from torl.components.programs.suites import CallTest, CodeTest, InputTest, Test, TestSuite
 
-TESTS = "tests"
-"""Metadata field of the tests of a problem."""
-SOLUTIONS = "solutions"
-"""Metadata field of the programs that solve a problem."""
-
 _Types = Mapping[str, type]
 _SUITE: _Types = MappingProxyType(
     {"tests": list, "public": int, "checker": str, "prelude": str, "cpu_seconds": float, "memory_mib": int}

@@ -6,7 +6,8 @@ from typing import Final
 from torl.base.component import RunContext
 from torl.base.errors import RewardError, SandboxError
 from torl.base.types import Problem
-from torl.components.programs.forms import TESTS, unpack_suite
+from torl.base.types.problems import TESTS
+from torl.components.programs.forms import unpack_suite
 from torl.components.programs.judge import Judge
 from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
 from torl.components.programs.suites import TestSuite

@@ -8,6 +8,7 @@ from typing import Any
 
 from torl.base.errors import DataError
 from torl.base.types import Markup, Problem, Prompt
+from torl.base.types.problems import SOLUTIONS, TESTS
 from torl.components.text.prompt_encoder import PromptEncoder, TextTokenizer, ToolSchemas
 from torl.components.text.sources import SourceDigest, UnreadFields, WatchedFields
 from torl.components.text.templates import PromptTemplate, PromptText
@@ -77,14 +78,14 @@ class PromptStream:
         self._ended = False
         self.source = SourceDigest()
         """The problems that the last iteration has read."""
-        self.fields = UnreadFields()
+        self.fields = UnreadFields(read={TESTS, SOLUTIONS})
         """Metadata of the problems that the template does not read."""
 
     def __iter__(self) -> Iterator[Prompt]:
         """Yield the prompts that fit; raises `DataError` like `encode_prompts`."""
         self._kept = self._dropped = 0
         self._ended = False
-        self.fields = UnreadFields()
+        self.fields = UnreadFields(read={TESTS, SOLUTIONS})
         shortest = sys.maxsize
         source = self.source = SourceDigest()
         for problem in source.problems(self._problems()):
