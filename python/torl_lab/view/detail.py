@@ -52,6 +52,7 @@ def trajectory_json(place: Place, start: int = 0) -> dict[str, Any]:
             "turn_rewards": row.get("turn_rewards", []),
             "valid_format": row.get("valid_format", True),
             "failure": row.get("grader_failure"),
+            "detail": row.get("grade_detail", ""),
         },
         "format": row.get("format", ""),
         "group": row["group"],

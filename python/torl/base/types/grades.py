@@ -39,7 +39,7 @@ class Grade:
         failure: "timeout" or "error" if the grader failed, in which case the answer counts as wrong.
         parts: Parts of the reward by name, whose sum is `reward`. Each part is logged.
         turn_rewards: Additional rewards at the last token of each turn: one for every turn, or none.
-        detail: What was found, in a few words, such as the first test that a program failed.
+        detail: Reason for the grade in a few words, such as the first test that a program failed.
         valid_format: Whether the response has the format that the reward requires, if it requires one.
     """
 

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator
 
 from torl.base.errors import ConfigError, DataError
-from torl.base.options import PositiveInt, suggestion
+from torl.base.options import suggestion
 from torl.base.types import Problem
 from torl.components.data.files import find_files, numbered_rows
 from torl.components.data.layout import FIELDS, Layout
@@ -50,7 +50,6 @@ def load_problems(
     where: RowFilter | None = None,
     keep: list[str] | None = None,
     files: str | list[str] | None = None,
-    max_tests: PositiveInt | None = None,
 ) -> list[Problem]:
     """Read a problem file (.jsonl, .json, .parquet, .csv or .arrow) in its order.
 
@@ -67,17 +66,13 @@ def load_problems(
         where: Values of columns; rows with other values are skipped: { data_source = "aime24" }.
         keep: Columns that become metadata. The default is all.
         files: Patterns of the files of a directory or a dataset, instead of a split: "main/test*".
-        max_tests: Maximum number of tests of a problem: its public tests, and those with the longest inputs. The
-            default keeps all.
 
     Raises:
         ConfigError: `columns` has an unknown name.
         DataError: The file is missing, empty or in another format, or more than one row in a hundred is invalid. The
             message contains the file, the line or row, and the reason.
     """
-    return load_file(
-        find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files, max_tests))
-    )
+    return load_file(find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files)))
 
 
 def load_file(file: ProblemFile) -> list[Problem]:
@@ -100,7 +95,6 @@ def stream_problems(
     where: RowFilter | None = None,
     keep: list[str] | None = None,
     files: str | list[str] | None = None,
-    max_tests: PositiveInt | None = None,
 ) -> Iterator[Problem]:
     """Stream problems in the order of the file, for sets that exceed memory.
 
@@ -116,13 +110,12 @@ def stream_problems(
         where: Values of columns, as for `load_problems`.
         keep: Columns that become metadata, as for `load_problems`.
         files: Patterns of files, as for `load_problems`.
-        max_tests: Maximum number of tests of a problem, as for `load_problems`.
 
     Raises:
         ConfigError: `columns` has an unknown name.
         DataError: The file is missing or empty. At the end of the file, if more than one row in a hundred was invalid.
     """
-    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files, max_tests))
+    file = find_problem_file(str(path), make_layout(columns, split, answer_from, where, keep, files))
     counts = RowCounts()
     for item in read_problems(file, download=False, distinct=False):
         if (problem := counts.add(item)) is not None:

@@ -1,6 +1,5 @@
-"""A judge with a sandbox of its own, for the components of a run; and the tests of a problem."""
+"""A judge with its sandbox, for the components of a run; and the tests of a problem."""
 
-import functools
 from typing import Final
 
 from torl.base.component import RunContext
@@ -13,7 +12,7 @@ from torl.components.programs.sandbox_host import ClusterSandbox, SandboxHost
 from torl.components.programs.suites import TestSuite
 from torl_sandbox import SandboxPool
 
-# Limits of the pool, below which each test has limits of its own.
+# Limits of the pool, below which each test has its own.
 _MEMORY_BYTES: Final = 4 << 30
 _CPU_SECONDS: Final = 600.0
 _OUTPUT_BYTES: Final = 64 << 20
@@ -37,29 +36,19 @@ class JudgeHost:
             raise SandboxError("the judge of programs is not running: start it first")
         return self._judge
 
-    async def start(
-        self, context: RunContext, workers: int | None, cpu_seconds: float, time_factor: float, memory_mib: int
-    ) -> None:
-        """Start the sandbox; on a cluster, on every node, with a part of the workers.
-
-        Args:
-            context: Run that it is part of.
-            workers: Number of processes. None starts one for each core.
-            cpu_seconds: CPU time of a test of a problem that has no limit.
-            time_factor: Factor of the time limits of problems.
-            memory_mib: Memory of a test of a problem that has no limit.
+    async def start(self, context: RunContext) -> None:
+        """Start the sandbox with a process for each core; on a cluster, on every node.
 
         Raises:
             SandboxError: The workers do not start, or fail their self-test.
         """
         if context.cluster.is_remote:
-            share = None if workers is None else -(-workers // context.cluster.nodes)
-            self._sandbox = ClusterSandbox(functools.partial(_make_pool, share))
+            self._sandbox = ClusterSandbox(_make_pool)
             await self._sandbox.start(context.cluster)
         else:
-            self._sandbox = SandboxHost(functools.partial(_make_pool, workers))
+            self._sandbox = SandboxHost(_make_pool)
             await self._sandbox.start(context.progress)
-        judge = Judge(self._sandbox, cpu_seconds=cpu_seconds, time_factor=time_factor, memory_mib=memory_mib)
+        judge = Judge(self._sandbox)
         await judge.start()
         self._judge = judge
 
@@ -67,7 +56,7 @@ class JudgeHost:
         """Run the self-test of the sandbox.
 
         Raises:
-            SandboxError: It failed.
+            SandboxError: The self-test failed.
         """
         if self._sandbox is not None:
             await self._sandbox.check()
@@ -83,7 +72,7 @@ def suite_of(problem: Problem) -> TestSuite:
     """Return the tests of a problem.
 
     Raises:
-        RewardError: It has none.
+        RewardError: The problem has no tests.
     """
     packed = problem.metadata.get(TESTS)
     if packed is None:
@@ -94,9 +83,8 @@ def suite_of(problem: Problem) -> TestSuite:
     return unpack_suite(packed)
 
 
-def _make_pool(workers: int | None) -> SandboxPool:
+def _make_pool() -> SandboxPool:
     return SandboxPool(
-        workers=workers,
         cpu_seconds=_CPU_SECONDS,
         wall_seconds=2 * _CPU_SECONDS,
         memory_bytes=_MEMORY_BYTES,

@@ -1,4 +1,4 @@
-"""The program in a response: by default its last complete block of Python."""
+"""The program in a response: its last complete block of Python."""
 
 import re
 
@@ -6,21 +6,18 @@ _FENCE = re.compile(r"^[ \t]*```[ \t]*([\w+-]*)[ \t]*\r?$", re.MULTILINE)
 _LANGUAGES = frozenset({"python", "python3", "py"})
 
 
-def last_block(text: str) -> str | None:
-    """Return the code of the last complete fenced block of Python, or None.
+def find_program(text: str) -> str | None:
+    """Return the code of the last complete fenced block of Python, all of a text without fences, or None.
 
     A block without a language counts only if no block has one of Python. Blocks of other languages, such as the output
-    of a tool, and a block that was cut off do not count.
+    of a tool, and a block that was cut off do not count. A text without fences is for models that write code alone.
     """
+    if not _FENCE.search(text):
+        return text.strip() or None
     blocks = _blocks(text)
     named = [code for language, code in blocks if language in _LANGUAGES]
     unnamed = [code for language, code in blocks if not language]
     return next(reversed(named or unnamed), None)
-
-
-def whole_text(text: str) -> str | None:
-    """Return the text without the fences around it, for a model that answers with nothing but code."""
-    return last_block(text) or text.strip() or None
 
 
 def _blocks(text: str) -> list[tuple[str, str]]:

@@ -4,28 +4,16 @@ import asyncio
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Annotated, Final, Literal
-
-from pydantic import Field
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
 
 from torl.base.component import RunContext
-from torl.base.options import Choice, ChosenFrom, PositiveFloat, PositiveInt, Section, default_choice
+from torl.base.options import PositiveInt, Section
 from torl.base.types import Grade, Group, Trajectory
 from torl.components.programs import InputTest, TestStatus, TestSuite, TestVerdict
 from torl.components.programs.judge_host import JudgeHost, suite_of
-from torl.components.programs.submission import last_block, whole_text
+from torl.components.programs.submission import find_program
 from torl.components.rewards.reward import Reward
-
-SUBMISSIONS: Mapping[str, Callable[..., str | None]] = MappingProxyType(
-    {"last_block": last_block, "whole_text": whole_text}
-)
-"""Functions that return the program in the text of a response, or None."""
-
-SubmissionChoice = Annotated[
-    Choice[Callable[[str], str | None]], ChosenFrom(SUBMISSIONS, "submission", "last_block", positional_count=1)
-]
 
 
 class TestsOptions(Section):
@@ -40,35 +28,23 @@ class TestsOptions(Section):
     score: Literal["all", "fraction"] = "all"
     """Whether a program that passes only some tests is wrong, or gets its fraction of the way from `wrong` to
     `correct`."""
-    submission: SubmissionChoice = default_choice("last_block")
-    """Function of the text that finds the program. "last_block": the last complete ```python block; "whole_text": all
-    of the text, if it has no block."""
     max_tests: PositiveInt | None = None
     """Number of tests of a problem to run. Unset runs all."""
     choose: Literal["first", "random", "longest"] = "longest"
     """The tests to run of a problem with more: the first, random ones of each step's group, or those with the longest
     input, which DeepCoder takes for the hardest."""
-    cpu_seconds: PositiveFloat = 10.0
-    """CPU time limit of a test of a problem that has none."""
-    time_factor: PositiveFloat = 4.0
-    """Factor of the time limits of problems, which were set for native code."""
-    memory_mib: Annotated[int, Field(ge=16, le=3900)] = 256
-    """Memory limit of a test of a problem that has none, in MiB."""
-    workers: PositiveInt | None = None
-    """Number of sandbox processes. Unset starts one for each core."""
 
 
 class TestsReward(Reward):
-    """Rewards the program of a response if it passes the tests of its problem, in a sandbox of its own.
+    """Rewards the program of a response if it passes the tests of its problem, in a separate sandbox.
 
-    Equal programs of a group are judged once. A failure of the sandbox stops the run: it is no verdict.
+    Equal programs of a group are judged once. A failure of the sandbox stops the run: it is not a verdict.
     """
 
     __test__ = False
 
     def __init__(self, options: TestsOptions | None = None) -> None:
         self.options = options or TestsOptions()
-        self._find = self.options.submission.bind()
         self._judges = JudgeHost()
         self._counts: Counter[str] = Counter()
 
@@ -78,8 +54,7 @@ class TestsReward(Reward):
         Raises:
             SandboxError: The workers do not start, or fail their self-test.
         """
-        options = self.options
-        await self._judges.start(context, options.workers, options.cpu_seconds, options.time_factor, options.memory_mib)
+        await self._judges.start(context)
 
     async def check(self) -> None:
         await self._judges.check()
@@ -100,7 +75,7 @@ class TestsReward(Reward):
         """
         suite = suite_of(group.prompt.problem)
         tests = self._chosen(suite, group)
-        programs = [self._find(trajectory.answer_text) for trajectory in group.trajectories]
+        programs = [find_program(trajectory.answer_text) for trajectory in group.trajectories]
         distinct = [program for program in dict.fromkeys(programs) if program is not None]
         judged = await asyncio.gather(*(self._judged(program, suite, tests) for program in distinct))
         verdicts = dict(zip(distinct, judged, strict=True))

@@ -2,13 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Self
-
-from pydantic import Field
+from typing import Any, Self
 
 from torl.base.component import RunContext
 from torl.base.errors import ToolUnavailableError
-from torl.base.options import PositiveFloat, PositiveInt, Section
 from torl.base.types import Outcome, OutcomeStatus, Problem
 from torl.components.programs import CallTest, InputTest, Judge, Test, TestStatus, TestSuite
 from torl.components.programs.judge_host import JudgeHost, suite_of
@@ -18,19 +15,6 @@ from torl.components.tools.tool import StatefulTool, ToolSession
 _MAX_SHOWN = 400  # characters of an input or an output
 
 
-class ExamplesOptions(Section):
-    """Options of the tool "run_examples"."""
-
-    workers: PositiveInt | None = 1
-    """Number of sandbox processes. Unset starts one for each core."""
-    cpu_seconds: PositiveFloat = 10.0
-    """CPU time limit of an example of a problem that has none."""
-    time_factor: PositiveFloat = 4.0
-    """Factor of the time limits of problems, which were set for native code."""
-    memory_mib: Annotated[int, Field(ge=16, le=3900)] = 256
-    """Memory limit of an example of a problem that has none, in MiB."""
-
-
 class ExamplesTool(StatefulTool):
     """Runs a program on the public examples of its problem, and says for each what it did."""
 
@@ -38,8 +22,7 @@ class ExamplesTool(StatefulTool):
     parameters: Mapping[str, Any] = make_parameters(CODE_DESCRIPTION)
     has_own_limits = True
 
-    def __init__(self, options: ExamplesOptions | None = None) -> None:
-        self.options = options or ExamplesOptions()
+    def __init__(self) -> None:
         self._judges = JudgeHost()
 
     async def start(self, context: RunContext) -> None:
@@ -48,8 +31,7 @@ class ExamplesTool(StatefulTool):
         Raises:
             SandboxError: The workers do not start, or fail their self-test.
         """
-        options = self.options
-        await self._judges.start(context, options.workers, options.cpu_seconds, options.time_factor, options.memory_mib)
+        await self._judges.start(context)
 
     async def check(self) -> None:
         await self._judges.check()

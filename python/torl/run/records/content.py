@@ -52,6 +52,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
         "answer",
         "correct",
         "grader_failure",
+        "grade_detail",
         "valid_format",
         "reward",
         "reward_parts",

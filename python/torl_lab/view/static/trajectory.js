@@ -132,6 +132,7 @@ function Facts({ data }) {
     ${data.format && html`<div><dt>format</dt><dd>${data.format}${grade.valid_format ? "" : html` <small class="wrong">invalid</small>`}</dd></div>`}
     <div><dt>time</dt><dd>${duration(data.seconds)}</dd></div>
     ${grade.failure && html`<div><dt>grader</dt><dd class="wrong">${grade.failure}</dd></div>`}
+    ${grade.detail && html`<div><dt>found</dt><dd class="wrong">${visible(grade.detail)}</dd></div>`}
     ${grade.turn_rewards.length > 0 && html`<div><dt>turn rewards</dt><dd>${grade.turn_rewards.map((value) => number(value, 2)).join(", ")}</dd></div>`}
     ${rewards.length > 0 && html`<div><dt>environment</dt><dd>${rewards.map(([name, value]) => `${name} ${number(value)}`).join(", ")}</dd></div>`}
     ${data.program_answer !== null && data.program_answer !== undefined && html`<div><dt>program's answer</dt><dd><code>${visible(data.program_answer)}</code></dd></div>`}

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from torl.base.errors import DataError
 from torl.components.data import load_problems
-from torl.components.data.problems import make_layout
+from torl.components.data.problems import load_file, make_layout
+from torl.components.data.public_sets import find_problem_file
 from torl.components.programs import (
     CallTest,
     CodeTest,
@@ -326,7 +327,7 @@ def test_file_with_a_column_of_tests_needs_no_answer(tmp_path: Path) -> None:
     assert [problem.answer for problem in problems] == ["", "", ""]
     assert [problem.metadata["solutions"] for problem in problems] == [["print(2)"]] * 3
     assert problems[2].metadata["tests"] == tests[2]
-    (_, _, third) = load_problems(path, max_tests=2)
+    (_, _, third) = load_file(find_problem_file(str(path), make_layout(max_tests=2)))
     assert third.metadata["tests"] == {"tests": [{"inputs": [["1", "2"], ["1111", "4"]]}], "public": 1}
     renamed = [{"problem": row["problem"], "cases": row["tests"]} for row in rows]
     path.write_text("".join(json.dumps(row) + "\n" for row in renamed))

