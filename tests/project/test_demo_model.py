@@ -11,7 +11,6 @@ import transformers
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-import torl.demo
 from demo_maker.documents import Segment
 from demo_maker.induction import install_induction_heads
 from demo_maker.interpreter import Interpreter
@@ -29,10 +28,11 @@ from demo_maker.pretrain import (
 from demo_maker.problems import problem_set
 from demo_maker.sampler import MARKER, Measurement, is_correct, play
 from demo_maker.tokenizer import END_OF_TEXT, end_of_text_id
+from torl.base.paths import resolve_path
 from torl.components.text.tokenizer import load_tokenizer
 from torl.recipes.torl import TEMPLATE as TORL_TEMPLATE
 
-SHIPPED = Path(torl.demo.__file__).parent / "base_model"
+SHIPPED = resolve_path("torl:demo/base_model")
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 import sympy
 
-import torl.demo
 from demo_maker.operations import OPERATIONS
 from demo_maker.problems import (
     HELD_OUT_PAIRS,
@@ -25,9 +24,10 @@ from demo_maker.problems import (
     problem_set,
     programs,
 )
+from torl.base.paths import resolve_path
 
 NAMES = ("train", "heldout", "seen", "three_step")
-SHIPPED = Path(torl.demo.__file__).parent / "problems"
+SHIPPED = resolve_path("torl:demo/problems")
 
 
 def rows(directory: Path, name: str) -> list[dict[str, str]]:

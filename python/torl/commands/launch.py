@@ -12,7 +12,6 @@ from torl.base.runtime.processes.supervision import run_until_done
 from torl.commands.command import reports_errors
 from torl.run.config import FinetuneConfig, ModelRunConfig, SampleConfig, TrainConfig
 from torl.run.config.command_line import config_parser, parse_command_line, parse_config
-from torl.run.display.console import Console
 
 _CHECK = "torl.training.monitor:require_known_names"
 _TRY = "torl try"
@@ -45,6 +44,8 @@ def finetune(arguments: Sequence[str] | None = None) -> int:
 @reports_errors
 def try_model(arguments: Sequence[str] | None = None) -> int:
     """Run `torl try CONFIG...` and return the exit status: 0 with something to learn from, 1 without."""
+    from torl.run.display.console import Console  # not for `torl train --help`
+
     parser = config_parser(_TRY, _TRY_DESCRIPTION, "[--problems COUNT] [--samples COUNT] ")
     parser.add_argument("--problems", type=int, default=64, metavar="COUNT", help="number of problems (default: 64)")
     parser.add_argument(
