@@ -3,7 +3,8 @@
 _LATER = "\ndef solve(*a): pass\ntable = ratio = label = order = show = visit = retry = noted = Vector = solve\n"
 _MARKED = r"""
 import os
-def forge(number, content): os.write(1, f"\n\x1e{number} {content}\n".encode())
+def forge(number, content):
+    for test in range(40): os.write(1, f"\n\x1e{test}.{number} {content}\n".encode())
 """
 FORGERIES = {
     "forged limit": _MARKED + "forge(0, '{}')\nfor n in range(1, 9): forge(n, '{\"limit\": \"passed\"}')\nos._exit(0)",

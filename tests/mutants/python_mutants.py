@@ -151,7 +151,7 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     (f"{_GUEST}/test_side.py", "__all__ = ()", '__all__ = ("abs", "len", "sorted", "solve")', f"{_CHEATS}exports"),
     (
         f"{_GUEST}/play.py",
-        "if isinstance(error, AssertionError) or self.refusals > refusals:",
+        "if isinstance(error, AssertionError):",
         "if False:",
         f"{_CHEATS}suppresses",
     ),
@@ -164,12 +164,18 @@ MUTANTS: list[tuple[str, str, str, str]] = [
     (f"{_GUEST}/play.py", "            _permit(name, encoded)\n", "", f"{_CHEATS}format"),
     (f"{_GUEST}/side.py", " and not module.startswith(_FORBIDDEN)", "", f"{_CHEATS}steers"),
     (
-        "torl/components/programs/judge.py",
-        'if not played["unknown"] and not played["suspended"]:',
-        'if not played["suspended"]:',
+        "torl/components/programs/code_judge.py",
+        'if played["unknown"] or played["suspended"]:',
+        'if played["suspended"]:',
         f"{_CHEATS}empty",
     ),
-    ("torl/components/programs/judge.py", "number == str(len(reports))", "number.isdigit()", f"{_CHEATS}replies"),
+    ("torl/components/programs/judge.py", ' and place == f"{index}.{len(found)}"', "", f"{_CHEATS}replies"),
+    (
+        "torl/components/programs/code_judge.py",
+        "if self.has_started else None",
+        "",
+        "torl/components/programs/test_unusual.py -k syntax",
+    ),
     (
         "torl/components/programs/output.py",
         "len(result) == len(expected) == len(found)",

@@ -1,25 +1,24 @@
 """Judge a program by the tests of a problem, in the sandbox. Expected values stay out of the program's reach.
 
-Output and results are compared here. Code with assertions runs in a separate guest, in passes: a pass records the
-operations on the program, the program's guest executes them, and the next pass knows their results.
+Output and results are compared here. Code with assertions runs in a separate guest: `code_judge`.
 """
 
 import asyncio
-import json
+import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from torl.components.programs.code_judge import MAX_TOGETHER, judge_code
 from torl.components.programs.guest.transfer import MARK, TransferError, dumps, encode
-from torl.components.programs.harness import Harnesses, ProgramRunner, compile_harnesses, returned_text
+from torl.components.programs.harness import Harnesses, ProgramRunner, compile_harnesses
 from torl.components.programs.output import equal_output, equal_values
 from torl.components.programs.reports import ReportError, read_value
-from torl.components.programs.suites import CallTest, CodeTest, InputTest, Test, TestSuite
-from torl.components.programs.verdicts import TestStatus, TestVerdict, failed, of_pass, parsed, raised, shortened
+from torl.components.programs.suites import CallTest, CodeTest, InputTest, TestSuite
+from torl.components.programs.verdicts import TestStatus, TestVerdict, failed, parsed, raised, shortened
 from torl_sandbox import Execution, OutcomeStatus
 
-_MAX_PASSES: Final = 200
-_MAX_LIMITS: Final = 5  # CPU time of all passes together, in limits of a test
+_MAX_WAVE: Final = 16
 _MAX_REPORTED: Final = 16 << 20  # characters
 _INTERPRETER_MIB: Final = 177
 _SCRIPT: Final = "__import__('sys').set_int_max_str_digits(0)\nexec(compile({!r}, 'main.py', 'exec'))"
@@ -62,38 +61,39 @@ class Judge:
             program: Source of the program.
             suite: Tests and limits.
             tests: Indices of the tests to run. None runs all. Others are not run.
-            stop_at_failure: Whether to start no test after one that failed.
+            stop_at_failure: Whether tests after the first failed one do not count. They start in waves of 1, 2, 4, 8,
+                then 16 tests, and no wave starts after a failure.
 
         Raises:
             SandboxError: The sandbox failed, which says nothing about the program.
         """
         verdicts = [TestVerdict(TestStatus.NOT_RUN)] * len(suite.tests)
-        wanted = range(len(suite.tests)) if tests is None else tests
-        failed = asyncio.Event()
-
-        async def run(index: int) -> None:
-            if not (stop_at_failure and failed.is_set()):
-                verdicts[index] = await self._run(program, suite, suite.tests[index])
-                if verdicts[index].status is not TestStatus.PASSED:
-                    failed.set()
-
-        if stop_at_failure:
-            for index in wanted:
-                await run(index)
-        else:
-            async with asyncio.TaskGroup() as group:
-                for index in wanted:
-                    group.create_task(run(index))
+        steps = _together(suite, range(len(suite.tests)) if tests is None else tests)
+        size = 1 if stop_at_failure else len(steps)
+        while steps:
+            wave, steps = steps[:size], steps[size:]
+            size = min(2 * size, _MAX_WAVE) if stop_at_failure else size
+            try:
+                async with asyncio.TaskGroup() as group:
+                    tasks = [group.create_task(self._run(program, suite, step)) for step in wave]
+            except ExceptionGroup as errors:
+                raise errors.exceptions[0] from None
+            for step, task in zip(wave, tasks, strict=True):
+                for index, verdict in zip(step, task.result(), strict=True):
+                    verdicts[index] = verdict
+                    if stop_at_failure and verdict.status is not TestStatus.PASSED:
+                        return verdicts
         return verdicts
 
-    async def _run(self, program: str, suite: TestSuite, test: Test) -> TestVerdict:
-        match test:
-            case InputTest():
-                return await self._run_with_input(program, suite, test)
-            case CallTest():
-                return await self._run_call(program, suite, test)
+    async def _run(self, program: str, suite: TestSuite, step: Sequence[int]) -> list[TestVerdict]:
+        """Return the verdicts of a test, or of tests with code."""
+        match suite.tests[step[0]]:
+            case InputTest() as test:
+                return [await self._run_with_input(program, suite, test)]
+            case CallTest() as test:
+                return [await self._run_call(program, suite, test)]
             case CodeTest():
-                return await self._run_code(program, suite, test)
+                return await self._run_code(program, suite, [suite.tests[index] for index in step])
 
     def _limits(self, suite: TestSuite) -> dict[str, Any]:
         seconds = self._cpu_seconds if suite.cpu_seconds is None else suite.cpu_seconds * self._time_factor
@@ -129,7 +129,8 @@ class Judge:
             arguments = encode(list(test.arguments), _refuse)
         except TransferError as error:
             return TestVerdict(TestStatus.NOT_JUDGED, str(error))
-        done, reports = await self._reports(program, suite, [["apply", [{"yours": 0}, test.function, arguments]]])
+        call = ["apply", [{"yours": 0}, test.function, arguments]]
+        done, [reports] = await self._reports(program, suite, [[call]])
         report = parsed(reports[-1]) if reports else {}
         if "raised" in report:
             return raised(report["raised"], done.cpu_seconds)
@@ -148,56 +149,47 @@ class Judge:
             shown = "what is too long to print"
         return TestVerdict(TestStatus.WRONG, f"returned {shown}", done.cpu_seconds)
 
-    async def _run_code(self, program: str, suite: TestSuite, test: CodeTest) -> TestVerdict:
+    async def _run_code(self, program: str, suite: TestSuite, tests: Sequence[Any]) -> list[TestVerdict]:
         assert self._harnesses is not None
-        known: list[Any] = []
-        seconds = spent = 0.0
-        limit = endless = TestVerdict(TestStatus.TIMEOUT, "the operations of the test take too long")
-        given = {name: getattr(test, name) for name in ("code", "setup", "unit", "names", "modules", "classes")}
-        for _ in range(_MAX_PASSES):
-            text = dumps({**given, "known": known})
-            done = await self._harnesses.test.run(self._runner, text, cpu_seconds=self._cpu_seconds)
-            returned = returned_text(done)
-            if returned is None and known:  # what the program returned is too much for the test
-                return failed(done)
-            if returned is None:
-                reason = done.exception_line or done.status.value
-                return TestVerdict(TestStatus.NOT_JUDGED, f"the test failed by itself: {reason}")
-            played = json.loads(returned)
-            if played["obstacle"]:  # of the test itself, unless results of the program led to it
-                return TestVerdict(TestStatus.WRONG if known else TestStatus.NOT_JUDGED, played["obstacle"])
-            if not played["unknown"] and not played["suspended"]:
-                return of_pass(played, limit, seconds)
-            if spent > _MAX_LIMITS * self._limits(suite)["cpu_seconds"]:
-                break
-            messages = played["messages"]
-            ran, reports = await self._reports(program, suite, messages)
-            seconds = ran.cpu_seconds
-            spent += done.cpu_seconds + ran.cpu_seconds
-            if not reports:
-                return failed(ran)
-            if "raised" in (start := parsed(reports[0])):
-                return raised(start["raised"], seconds)
-            limit = failed(ran)
-            found = [*reports[1:], *[None] * (len(messages) + 1 - len(reports))]
-            known = [list(pair) for pair in zip(messages, found, strict=True)]
-        return endless
+        return await judge_code(
+            tests,
+            self._harnesses,
+            self._runner,
+            functools.partial(self._reports, program, suite),
+            test_seconds=self._cpu_seconds,
+            program_seconds=self._limits(suite)["cpu_seconds"],
+        )
 
-    async def _reports(self, program: str, suite: TestSuite, messages: Sequence[Any]) -> tuple[Execution, list[str]]:
-        """Run a program and operations on it, and return the reports as JSON: of the program, and of each operation."""
+    async def _reports(
+        self, program: str, suite: TestSuite, groups: Sequence[Sequence[Any]]
+    ) -> tuple[Execution, list[list[str]]]:
+        """Run a program with each group of operations, and return the reports as JSON: of it, and of each operation."""
         assert self._harnesses is not None
-        sent = dumps(messages)
+        sent = dumps(groups)
         harness = self._harnesses.program if '"mine":' in sent else self._harnesses.plain
-        given = f'{{"program":{dumps(program)},"setup":{dumps(suite.prelude)},"messages":{sent}}}'
+        given = f'{{"program":{dumps(program)},"setup":{dumps(suite.prelude)},"groups":{sent}}}'
         done = await harness.run(self._runner, given, **self._limits(suite))
-        reports: list[str] = []
+        reports: list[list[str]] = [[] for _ in groups]
         if len(done.stdout) > _MAX_REPORTED:
             done = replace(done, status=OutcomeStatus.OUTPUT_LIMIT)
         for line in done.stdout[:_MAX_REPORTED].split("\n")[:-1]:
-            number, _, report = line.removeprefix(MARK).partition(" ")
-            if line.startswith(MARK) and number == str(len(reports)):
-                reports.append(report)
-        return done, reports[: len(messages) + 1]
+            place, _, report = line.removeprefix(MARK).partition(" ")
+            for index, (found, messages) in enumerate(zip(reports, groups, strict=True)):
+                if line.startswith(MARK) and place == f"{index}.{len(found)}" and len(found) <= len(messages):
+                    found.append(report)
+        return done, reports
+
+
+def _together(suite: TestSuite, indices: Sequence[int]) -> list[list[int]]:
+    """Return the indices of tests, those of neighbors with code together, which costs less."""
+    steps: list[list[int]] = []
+    for index in indices:
+        is_code = isinstance(suite.tests[index], CodeTest)
+        if steps and is_code and isinstance(suite.tests[steps[-1][0]], CodeTest) and len(steps[-1]) < MAX_TOGETHER:
+            steps[-1].append(index)
+        else:
+            steps.append([index])
+    return steps
 
 
 def _refuse(value: object) -> Any:

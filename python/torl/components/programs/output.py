@@ -1,8 +1,8 @@
 """Whether the output of a program, or the result of a function, is what a test expects: as judges do.
 
-White space between and after tokens does not count, nor does the number of empty lines at the end. Numbers that are
-not integers are equal within 1e-6, relative or absolute. Where an integer is expected, a number with a decimal point
-is equal within 1e-6, absolute: an approximation is wrong.
+White space between tokens does not count, lines included: the checkers of competitions read tokens. Numbers that are
+not integers are equal within 1e-6, relative or absolute, in lists and tuples too. Where an integer is expected, a
+number with a decimal point is equal within 1e-6, absolute: an approximation is wrong.
 """
 
 import math
@@ -13,11 +13,12 @@ from typing import Any
 TOLERANCE = 1e-6
 _MAX_EXACT = 2.0**53  # every integer below is a floating-point number
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_BRACKETS = re.compile(r"([\[\](){},])")
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 
 
 def equal_output(printed: str, expected: str) -> bool:
-    """Whether a program printed what is expected, token by token. Lines count if both have the same number."""
+    """Whether a program printed what is expected, token by token."""
     if printed == expected:
         return True
     ours, theirs = (text.split() for text in (printed, expected))
@@ -27,14 +28,25 @@ def equal_output(printed: str, expected: str) -> bool:
 def _equal_token(printed: str, expected: str) -> bool:
     if printed == expected:
         return True
-    both = (_NUMBER.fullmatch(printed), _NUMBER.fullmatch(expected))
-    if not all(both):
+    ours, theirs = map(_BRACKETS.split, (printed, expected))
+    if len(ours) > 1:
+        return len(ours) == len(theirs) and all(map(_equal_item, ours, theirs))
+    return _equal_number(printed, expected)
+
+
+def _equal_number(printed: str, expected: str) -> bool:
+    if not (_NUMBER.fullmatch(printed) and _NUMBER.fullmatch(expected)):
         return False
     if not _INTEGER.fullmatch(expected):
         return math.isfinite(float(expected)) and _close(float(printed), float(expected))
     if _INTEGER.fullmatch(printed):
         return _canonical(printed) == _canonical(expected)
     return abs(float(printed)) < _MAX_EXACT and _close(float(printed), float(expected), relative=0.0)
+
+
+def _equal_item(printed: str, expected: str) -> bool:
+    """Compare the items of a list. Integers are compared as text: they may be parts of a date."""
+    return printed == expected or (not _INTEGER.fullmatch(expected) and _equal_number(printed, expected))
 
 
 def _canonical(integer: str) -> str:

@@ -1,10 +1,11 @@
 """Suites of tests: what a program must do, in the forms that public sets have."""
 
 import ast
-import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from torl.components.programs.units import program_names, test_units
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class CodeTest:
         code: Module with the test, without code that calls it.
         unit: What to run after the module: ("module",) nothing more; ("check", NAME) its function `check` with the
             program's function of that name; ("function", NAME) a test function; ("method", CLASS, NAME) a method of a
-            `unittest.TestCase`.
+            `unittest.TestCase`, or of a class of tests of pytest.
         setup: Code before it, such as helpers that the problem gives. The names that it defines are not the program's.
         names: Names of the program that the test uses without an import.
         modules: Names by which it imports the program.
@@ -108,16 +109,14 @@ def assertion_tests(
     Raises:
         SyntaxError: A test, or the code before it, is not Python.
     """
-    own = defined_names(ast.parse(setup))
-    names = [_program_names(ast.parse(each), own, solution) for each in assertions]
     return tuple(
-        CodeTest(code, setup=setup, names=used, classes=tuple(classes))
-        for code, used in zip(assertions, names, strict=True)
+        CodeTest(code, setup=setup, names=program_names(code, setup, solution), classes=tuple(classes))
+        for code in assertions
     )
 
 
 def module_tests(code: str, modules: Sequence[str], solution: str, setup: str = "") -> tuple[CodeTest, ...]:
-    """Return the tests of a module with test functions or classes of `unittest`.
+    """Return the tests of a module with test functions or classes, as pytest collects them.
 
     Args:
         code: Module.
@@ -128,19 +127,13 @@ def module_tests(code: str, modules: Sequence[str], solution: str, setup: str = 
     Raises:
         SyntaxError: The module is not Python.
     """
-    tree = ast.parse(code)
-    units: list[tuple[str, ...]] = [("function", each) for each in _test_names(tree.body)]
-    for each in tree.body:
-        if isinstance(each, ast.ClassDef):
-            is_case = any("TestCase" in ast.unparse(base) for base in each.bases)
-            units += [("method", each.name, name) for name in _test_names(each.body) if is_case]
     shared: dict[str, Any] = {
         "setup": setup,
-        "names": _program_names(tree, defined_names(ast.parse(setup)), solution),
+        "names": program_names(code, setup, solution),
         "modules": tuple(modules),
         "classes": defined_classes(solution),
     }
-    return tuple(CodeTest(code, unit, **shared) for unit in units or [("module",)])
+    return tuple(CodeTest(code, unit, **shared) for unit in test_units(ast.parse(code)) or [("module",)])
 
 
 def defined_classes(code: str) -> tuple[str, ...]:
@@ -166,18 +159,3 @@ def defined_names(tree: ast.Module) -> set[str]:
         elif isinstance(each, ast.ExceptHandler) and each.name:
             found.add(each.name)
     return found
-
-
-def _program_names(tree: ast.Module, setup: set[str], solution: str) -> tuple[str, ...]:
-    """Return the names that a test loads and that are the program's."""
-    loaded = {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
-    loaded -= defined_names(tree) | setup
-    try:
-        theirs = defined_names(ast.parse(solution))
-    except (SyntaxError, ValueError):
-        theirs = set()
-    return tuple(sorted(name for name in loaded if name in theirs or not hasattr(builtins, name)))
-
-
-def _test_names(body: Sequence[ast.stmt]) -> list[str]:
-    return [each.name for each in body if isinstance(each, ast.FunctionDef) and each.name.startswith("test")]

@@ -66,6 +66,15 @@ def test_the_tolerance_is_relative_or_absolute(number: float, difference: float)
         ("", "0", False),
         ("", "\n", True),
         ("1_000", "1000", False),
+        ("1 2 3", "1 2\n3", True),
+        ("1e999", "9" * 400, False),
+        ("1000000000.0", "1000000006", False),
+        ("[0.30000000000000004, 1]", "[0.3, 1]", True),
+        ("(0.30000000000000004,1)", "(0.3,1)", True),
+        ("[0.4, 1]", "[0.3, 1]", False),
+        ("[0.3, 01]", "[0.3, 1]", False),
+        ("[0.3", "0.3", False),
+        ("1:05", "1:5", False),
     ],
 )
 def test_outputs(printed: str, expected: str, is_equal: bool) -> None:
@@ -83,6 +92,7 @@ def test_outputs(printed: str, expected: str, is_equal: bool) -> None:
         (3.0, 3, True),
         (123456789000.0, 123456789012, False),
         (10**400, 1.0, False),
+        (1e9, 1000000006, False),
         (math.nan, math.nan, True),
         (math.inf, math.inf, True),
         (math.inf, 5, False),

@@ -32,8 +32,7 @@ def _binary(name: str, *, swapped: bool = False, is_order: bool = False) -> Call
             function = getattr(operator, name, None) or getattr(builtins, name)
             return function(one, two)
         if is_plain(other) and (not may_see(proxy) or (is_order and not slot(proxy, "_side").trusting)):
-            slot(proxy, "_side").refusals += 1
-            return NotImplemented
+            raise slot(proxy, "_side").refuse(f"the test hands {type(other).__name__} to an object by {name}")
         result = do(proxy, name, *pair)
         return result if is_order else with_role(result, slot(proxy, "_role"))
 

@@ -18,6 +18,7 @@ from torl.components.programs.guest.proxies import Proxy, number_of, with_role
 from torl.components.programs.guest.side import BaseSide
 from torl.components.programs.guest.transfer import TransferError
 from torl.components.programs.guest.unknown import Suspended, Unknown
+from torl.components.programs.guest.unsupported import obstacles
 
 _MAX_UNKNOWN = 5_000
 _UNSHARED = (
@@ -47,13 +48,24 @@ class Play(BaseSide):
     Args:
         known: Messages of the pass before, with their reports as JSON, or None for what the program did not report.
         classes: Names of the classes that the problem asks for.
-        code: Source of the test.
+
+    Attributes:
+        tree: The test.
+        messages: Operations on the program, and answers to what it asked, in order.
+        unknown: Number of operations without a known result.
+        suspended: Whether the test needs a result that is not known.
+        obstacle: Why the test cannot be judged.
+        limit: Whether the program ended in an operation.
+        failure: Why the test failed, regardless of how it ended.
+        raised: Exceptions of the program.
     """
 
     own_modules = ("tests",)
     trusting = False
 
-    def __init__(self, known: list[Any], classes: list[str], code: str) -> None:
+    tree: ast.Module
+
+    def __init__(self, known: list[Any], classes: list[str]) -> None:
         super().__init__()
         self.known = known
         self.messages: list[Any] = []
@@ -64,7 +76,19 @@ class Play(BaseSide):
         self.failure = ""
         self.raised: list[BaseException] = []
         self._classes = set(classes)
-        self._raising = {node.lineno for node in ast.walk(ast.parse(code)) if _raises_by_itself(node)}
+        self._raising: set[int] = set()
+        Unknown.check = self.check
+
+    def read(self, code: str, modules: list[str]) -> None:
+        """Read the source of the test.
+
+        Raises:
+            CannotJudgeError: It does what the judge does not have.
+        """
+        self.tree = ast.parse(code)
+        self._raising = {node.lineno for node in ast.walk(self.tree) if _raises_by_itself(node)}
+        for reason in obstacles(self.tree, modules):
+            raise self.obstruct(reason)
 
     def attribute(self, name: str) -> Any:
         """Return an attribute of the module of the program."""
@@ -116,7 +140,6 @@ class Play(BaseSide):
 
     def _answer(self, name: str, encoded: list[Any]) -> tuple[str, Any]:
         """Return the result of an operation of the program on an object of the test."""
-        refusals = self.refusals
         try:
             _permit(name, encoded)
             values = self.decoded(encoded)
@@ -124,7 +147,7 @@ class Play(BaseSide):
         except (Suspended, CannotJudgeError, LimitError):
             raise
         except BaseException as error:
-            if isinstance(error, AssertionError) or self.refusals > refusals:
+            if isinstance(error, AssertionError):
                 self.failure = f"{type(error).__name__}: {error}"  # the program must not suppress it
                 raise
             return "raise", error
@@ -143,6 +166,10 @@ class Play(BaseSide):
     def check(self, value: object) -> None:
         if isinstance(value, _UNSHARED):
             raise self.obstruct(f"the test passes a {type(value).__name__} to the program")
+
+    def refuse(self, reason: str) -> BaseException:
+        self.failure = reason
+        return CannotJudgeError(reason)
 
     def obstruct(self, reason: str) -> BaseException:
         self.obstacle = reason

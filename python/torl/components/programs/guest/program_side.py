@@ -7,6 +7,7 @@ An operation that uses an object of the test, such as a function that the test p
 The next message then is its result, or an operation that the test performs first.
 """
 
+import functools
 import io
 import json
 import os
@@ -14,7 +15,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TextIO
 
 from torl.components.programs.guest.operations import operate
 from torl.components.programs.guest.side import BaseSide
@@ -27,16 +28,21 @@ class ProgramSide(BaseSide):
     """A program, and the messages of its test, of which each has a report: 0 is the program itself.
 
     Args:
-        module: Module of the program.
+        index: Number of the test.
         messages: Operations, and results of what the program asked.
+        channel: Where to write reports.
+        run_others: Runs the tests after this one.
     """
 
     own_modules = ("solution", "__main__")
 
-    def __init__(self, module: types.ModuleType, messages: list[Any]) -> None:
+    def __init__(self, index: int, messages: list[Any], channel: TextIO, run_others: Callable[[], None]) -> None:
         super().__init__()
-        self.number(module)
-        self._channel = sys.stdout
+        self._module = sys.modules["solution"] = types.ModuleType("solution")
+        self.number(self._module)
+        self._index = index
+        self._channel = channel
+        self._run_others = run_others
         self._messages = messages
         self._next = 0
         self._printed: Callable[[], str] = str
@@ -44,7 +50,7 @@ class ProgramSide(BaseSide):
     def report(self, content: dict[str, Any]) -> None:
         """Report what came of the last message."""
         report = dumps({**content, "printed": self._printed()})
-        self._channel.write(f"\n{MARK}{self._next} {report}\n")
+        self._channel.write(f"\n{MARK}{self._index}.{self._next} {report}\n")
         self._channel.flush()
         self._next += 1
         self._printed = captured()
@@ -53,7 +59,7 @@ class ProgramSide(BaseSide):
         """Run the program, then all operations."""
         self._printed = captured()
         try:
-            space = self.decoded({"yours": 0}).__dict__
+            space = self._module.__dict__
             exec(compile(setup, "setup.py", "exec"), space)
             exec(compile(source, "solution.py", "exec"), space)
         except BaseException as error:
@@ -73,6 +79,7 @@ class ProgramSide(BaseSide):
             if name == "raise":
                 raise self.decoded(content)
             self._execute(name, content)
+        self._run_others()
         os._exit(0)  # the next pass knows the result
 
     def received(self, found: dict[str, Any]) -> Any:
@@ -133,6 +140,11 @@ def main() -> None:
     sys.setrecursionlimit(10_000)
     given = json.loads(sys.stdin.read())
     sys.stdin = io.TextIOWrapper(io.BytesIO(b""))
-    module = types.ModuleType("solution")
-    sys.modules["solution"] = module
-    ProgramSide(module, given["messages"]).run(given["program"], given["setup"])
+    run_groups(given, 0, sys.stdout)
+
+
+def run_groups(given: dict[str, Any], first: int, channel: TextIO) -> None:
+    """Run a program anew for each group of messages, from one on."""
+    for index in range(first, len(given["groups"])):
+        others = functools.partial(run_groups, given, index + 1, channel)
+        ProgramSide(index, given["groups"][index], channel, others).run(given["program"], given["setup"])

@@ -29,11 +29,9 @@ class Side(Protocol):
 
     Attributes:
         trusting: Whether to hand over all data. The program's side has nothing to hide.
-        refusals: Number of operations that were refused, since they would have handed over data.
     """
 
     trusting: bool
-    refusals: int
 
     def do(self, name: str, values: list[Any]) -> Any:
         """Return the result of an operation on an object of the other side."""
@@ -49,6 +47,10 @@ class Side(Protocol):
 
     def leave(self, name: str, context: "Proxy", error: BaseException | None) -> bool:
         """Leave a context by "exit" or "aexit", and return whether it suppresses an error."""
+        ...
+
+    def refuse(self, reason: str) -> BaseException:
+        """Let the test fail, since it would hand over what it expects, and return what to raise."""
         ...
 
     def obstruct(self, reason: str) -> BaseException:

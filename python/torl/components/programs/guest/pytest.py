@@ -1,21 +1,14 @@
 """The part of pytest that tests of public sets use: the guest has no pytest."""
 
-import inspect
+import importlib
 import itertools
 import math
 import re
-import sys
-import tempfile
 import types
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 _REL, _ABS = 1e-6, 1e-12
-
-
-class SkippedError(Exception):
-    """The test skips itself."""
 
 
 class ExceptionInfo:
@@ -93,29 +86,37 @@ class approx:  # noqa: N801
 
 
 class _Mark:
-    """Marks: parameters are used, and others say nothing about a result."""
+    """A mark, as a decorator of a function or a class: `fixtures` reads parameters and skips, and no others."""
 
-    def __getattr__(self, name: str) -> Any:
-        return self._parametrize if name == "parametrize" else self._other
+    def __init__(self, name: str, given: tuple[Any, ...] = (), named: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self.given = given
+        self._named = dict(named or {})
+        if self._named.get("indirect"):
+            raise _obstruct("the test gives parameters to fixtures")
 
-    def _parametrize(self, names: Any, values: Any, ids: Any = None, **_: Any) -> Callable[[Any], Any]:
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        if len(given) == 1 and not named and isinstance(given[0], type | types.FunctionType):
+            given[0].pytestmark = [self, *getattr(given[0], "pytestmark", [])]
+            return given[0]
+        return _Mark(self.name, given, named)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the parameters of each run, by name."""
+        names = self._named.get("argnames", self.given[0] if self.given else ())
+        values = self._named.get("argvalues", self.given[1] if len(self.given) > 1 else ())
         keys = [each.strip() for each in names.split(",")] if isinstance(names, str) else list(names)
+        rows = []
+        for value in values:
+            single = isinstance(names, str) and len(keys) == 1 and not isinstance(value, _Parameters)
+            plain = value.values if isinstance(value, _Parameters) else value
+            rows.append(dict(zip(keys, [plain] if single else plain, strict=True)))
+        return rows
 
-        def mark(function: Any) -> Any:
-            rows = []
-            for value in values:
-                plain = value.values if isinstance(value, _Parameters) else value
-                single = len(keys) == 1 and not isinstance(value, _Parameters)
-                rows.append(dict(zip(keys, [plain] if single else plain, strict=True)))
-            function.parameters = [*getattr(function, "parameters", []), rows]
-            return function
 
-        return mark
-
-    def _other(self, *given: Any, **_: Any) -> Any:
-        return (
-            given[0] if len(given) == 1 and callable(given[0]) and not isinstance(given[0], type) else lambda each: each
-        )
+class _Marks:
+    def __getattr__(self, name: str) -> Any:
+        return _Mark(name)
 
 
 class _Parameters:
@@ -123,17 +124,25 @@ class _Parameters:
         self.values = values
 
 
-def param(*values: Any, **_: Any) -> Any:
+def param(*values: Any, marks: Any = (), **_: Any) -> Any:
+    """Return the parameters of a run."""
+    for each in marks if isinstance(marks, list | tuple) else [marks]:
+        if each.name in ("skip", "skipif", "xfail"):
+            raise _obstruct(f"parameters of the test are marked {each.name}")
     return _Parameters(values)
 
 
-mark = _Mark()
+mark = _Marks()
 
 
-def fixture(function: Any = None, **_: Any) -> Any:
+def fixture(
+    function: Any = None, *, params: Sequence[Any] = (), autouse: bool = False, name: str | None = None, **_: Any
+) -> Any:
+    """Make a fixture of a function."""
     if function is None:
-        return lambda each: fixture(each)
-    function.is_fixture = True
+        return lambda each: fixture(each, params=params, autouse=autouse, name=name)
+    values = [each.values[0] if isinstance(each, _Parameters) else each for each in params or ()]
+    function.parameters, function.is_autouse, function.fixture_name = values, autouse, name
     return function
 
 
@@ -142,49 +151,27 @@ def fail(reason: str = "", **_: Any) -> NoReturn:
 
 
 def skip(reason: str = "", **_: Any) -> NoReturn:
-    raise SkippedError(reason)
+    raise _obstruct(f"the test skips itself: {reason}")
 
 
-class _Captured:
-    """The fixture `capsys`."""
-
-    def __init__(self) -> None:
-        self._stream: Any = sys.stdout
-        self._read = 0
-
-    def readouterr(self) -> Any:
-        text = self._stream.getvalue()[self._read :]
-        self._read += len(text)
-        return types.SimpleNamespace(out=text, err="")
+def xfail(reason: str = "", **_: Any) -> NoReturn:
+    raise _obstruct(f"the test expects to fail: {reason}")
 
 
-def run_function(function: Any, space: Mapping[str, Any]) -> None:
-    """Run a test function once for each combination of its parameters, with its fixtures."""
-    for rows in itertools.product(*getattr(function, "parameters", [])):
-        given = {name: value for row in rows for name, value in row.items()}
-        ends: list[Any] = []
-        try:
-            function(**_arguments(function, given, space, ends))
-        finally:
-            for generator in reversed(ends):
-                next(generator, None)
+def importorskip(module: str, *_: Any, **__: Any) -> Any:
+    """Return a module."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise _obstruct(f"the test needs the module {module}") from None
 
 
-def _arguments(function: Any, given: Mapping[str, Any], space: Mapping[str, Any], ends: list[Any]) -> dict[str, Any]:
-    return {
-        name: given[name] if name in given else _fixture(name, given, space, ends)
-        for name in inspect.signature(function).parameters
-    }
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    raise _obstruct(f"the test uses pytest.{name}, which the judge does not have")
 
 
-def _fixture(name: str, given: Mapping[str, Any], space: Mapping[str, Any], ends: list[Any]) -> Any:
-    if name == "capsys":
-        return _Captured()
-    if name == "tmp_path":
-        return Path(tempfile.mkdtemp())
-    function = space[name]
-    value = function(**_arguments(function, given, space, ends))
-    if inspect.isgenerator(value):
-        ends.append(value)
-        return next(value)
-    return value
+def _obstruct(reason: str) -> BaseException:
+    """Return what to raise where a test cannot be judged: `test_side` replaces this."""
+    return RuntimeError(reason)

@@ -25,14 +25,12 @@ class BaseSide:
     Attributes:
         own_modules: Names of the modules whose classes cross as classes of this side.
         trusting: Whether to hand over all data to the other side.
-        refusals: Number of operations that were refused, since they would have handed over data.
     """
 
     own_modules: tuple[str, ...] = ()
     trusting = True
 
     def __init__(self) -> None:
-        self.refusals = 0
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}  # of own objects, by id
         self._received: dict[int, Any] = {}  # exceptions, their classes, and functions of the other side, by number
@@ -46,6 +44,9 @@ class BaseSide:
     def leave(self, name: str, context: Proxy, error: BaseException | None) -> bool:
         """Leave a context of the other side, and return whether it suppresses an error."""
         return bool(self.do(name, [context, error]))
+
+    def refuse(self, reason: str) -> BaseException:
+        return TypeError(reason)
 
     def obstruct(self, reason: str) -> BaseException:
         return TypeError(reason)
