@@ -44,8 +44,6 @@ def finetune(arguments: Sequence[str] | None = None) -> int:
 @reports_errors
 def try_model(arguments: Sequence[str] | None = None) -> int:
     """Run `torl try CONFIG...` and return the exit status: 0 with something to learn from, 1 without."""
-    from torl.run.display.console import Console  # not for `torl train --help`
-
     parser = config_parser(_TRY, _TRY_DESCRIPTION, "[--problems COUNT] [--samples COUNT] ")
     parser.add_argument("--problems", type=int, default=64, metavar="COUNT", help="number of problems (default: 64)")
     parser.add_argument(
@@ -60,7 +58,7 @@ def try_model(arguments: Sequence[str] | None = None) -> int:
     found: dict[str, object] = {}
 
     async def work() -> None:
-        with Console() as console:
+        with import_object("torl.run.display.console:Console")() as console:  # slow to import
             found.update(
                 await import_object("torl.training.trial:try_run")(
                     config, console, problems=options.problems, samples=samples

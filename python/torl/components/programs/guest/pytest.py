@@ -97,8 +97,9 @@ class _Mark:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if len(given) == 1 and not named and isinstance(given[0], type | types.FunctionType):
-            given[0].pytestmark = [self, *getattr(given[0], "pytestmark", [])]
-            return given[0]
+            marked: Any = given[0]
+            marked.pytestmark = [self, *getattr(marked, "pytestmark", [])]
+            return marked
         return _Mark(self.name, given, named)
 
     def rows(self) -> list[dict[str, Any]]:
