@@ -1,6 +1,7 @@
 """Programs that are right in unusual ways, each with the tests that it must pass."""
 
 from unusual_callbacks import CALLBACKS
+from unusual_identities import IDENTITIES
 from unusual_modules import MODULES
 from unusual_objects import CLASSES
 from unusual_tests import asserted, module_of
@@ -111,6 +112,7 @@ UNUSUAL = {
         ("class", CLASSES),
         ("function", FUNCTIONS),
         ("callback", CALLBACKS),
+        ("identity", IDENTITIES),
         ("module", MODULES),
         ("value", VALUES),
         ("printer", PRINTERS),

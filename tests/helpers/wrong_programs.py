@@ -31,6 +31,20 @@ WRONG = {
         "def f(): return type('M', (), {'__add__': lambda *a: 1})()\n",
         "try: f() + 1\nexcept TypeError: pass\nelse: assert False",
     ),
+    "the argument instead of a copy": asserted(
+        "def f(x): return x\nclass C:\n    def copy(self): return self\n",
+        "a = [1]\nassert f(a) is not a",
+        "a = [[1]]\nb = f(a)\nassert b[0] is not a[0]",
+        "c = C()\nassert c.copy() is not c",
+    ),
+    "a copy instead of the argument": asserted("def f(x): return x[:]\n", "a = [1]\nassert f(a) is a"),
+    "another type": asserted(
+        "class A: pass\nclass B: pass\ndef f(): return A()\n",
+        "assert type(f()) is B",
+        "assert isinstance(f(), B)",
+        "assert callable(f())",
+        "from collections.abc import Iterator\nassert isinstance(f(), Iterator)",
+    ),
     "a deleted attribute": asserted(_M, "m = M(1)\ntry:\n    del m.v\nexcept AttributeError: pass\nelse: assert False"),
     "an ordered dictionary in another order": asserted(
         "from collections import OrderedDict\ndef f(): return OrderedDict(b=1, a=2)\n",

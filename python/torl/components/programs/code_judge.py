@@ -1,8 +1,8 @@
 """Judge a program by code that asserts something about it: in passes, several tests together.
 
 A pass of the tests records their operations on the program, the guest of the program executes them, and the next pass
-knows their results. Each test has a new module of the program, and names for its objects of its own: only the guests
-are shared, which take most of the time.
+knows their results. Each test has a new module of the program, and separate numbers of its objects: tests share nothing
+but the guests, which take most of the time.
 """
 
 import json
@@ -32,7 +32,7 @@ class Operate(Protocol):
 
 @dataclass(slots=True)
 class _Open:
-    """A test without a verdict, and what is known of the program."""
+    """A test without a verdict, and the known reports of the program."""
 
     index: int
     given: dict[str, Any]
@@ -47,7 +47,10 @@ class _Open:
         self.messages = played["messages"]
         if played["obstacle"]:
             # Names of the program are all that is known: no result of the program has led the test here.
-            by_itself = all(name == "attribute" and values[0] == {"yours": 0} for (name, values), _ in self.known)
+            by_itself = all(
+                name == "track" or (name == "attribute" and values[0] == {"yours": 0})
+                for (name, values), _ in self.known
+            )
             return TestVerdict(TestStatus.NOT_JUDGED if by_itself else TestStatus.WRONG, played["obstacle"])
         if played["unknown"] or played["suspended"]:
             return None

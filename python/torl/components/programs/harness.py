@@ -11,7 +11,17 @@ from torl_sandbox import Execution, RunOptions
 
 _PACKAGE = "torl.components.programs.guest"
 _SHARED = ("transfer", "operations", "unknown", "proxies", "operators", "side")
-_MODULES = (*_SHARED, "no_proxies", "program_side", "unsupported", "play", "fixtures", "test_side", "pytest")
+_MODULES = (
+    *_SHARED,
+    "no_proxies",
+    "program_side",
+    "unsupported",
+    "identity",
+    "play",
+    "fixtures",
+    "test_side",
+    "pytest",
+)
 _COMPILE = f"""
 import marshal, sys
 for name in {_MODULES!r}:
@@ -76,7 +86,10 @@ async def compile_harnesses(runner: ProgramRunner) -> Harnesses:
     if not done.ok:
         raise SandboxError(f"the guest cannot compile the harness of tests: {done.exception_line}")
     shared = [(name, f"{_PACKAGE}.{name}") for name in _SHARED]
-    play = [*((name, f"{_PACKAGE}.{name}") for name in ("unsupported", "play", "fixtures")), ("pytest", "pytest")]
+    play = [
+        *((name, f"{_PACKAGE}.{name}") for name in ("unsupported", "identity", "play", "fixtures")),
+        ("pytest", "pytest"),
+    ]
     plain = [(name if name in ("transfer", "operations", "side") else "no_proxies", module) for name, module in shared]
     return Harnesses(
         _harness([*plain, ("program_side", "__harness__")], done.files),

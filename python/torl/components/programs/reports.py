@@ -91,12 +91,12 @@ def _read_tagged(tag: str, content: Any, depth: int) -> Any:
         return bytes.fromhex(content)
     if tag == "scalar":
         return read_value(content[1], depth)
-    if tag in ("type", "constant", "array", "date", "time", "datetime", "timedelta", "slice"):
+    if tag in ("type", "constant", "array", "date", "time", "datetime", "timedelta", "slice", "values", "numbers"):
         return Opaque()
-    items = [read_value(each, depth) for each in content]
+    items = [read_value(each, depth) for each in (content[1] if tag == "defaultdict" else content)]
     if tag in ("tuple", "deque"):
         return tuple(items)
-    if tag in ("set", "frozenset"):
+    if tag in ("set", "frozenset", "keys", "items"):
         return Items(list(map(_hashable, items)))
     if tag in ("dict", "ordered", "defaultdict", "counter"):
         return Pairs([(_hashable(key), value) for key, value in items])

@@ -3,8 +3,10 @@
 import asyncio
 import builtins
 import copy
+import math
 import operator
 import types
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,14 +23,24 @@ def _apply(module: types.ModuleType, path: str, arguments: list[Any]) -> Any:
     return function(*arguments)
 
 
+_pending: dict[int, BaseException] = {}  # by the id of an iterator, which the side keeps
+
+
 def _next(iterator: Iterator[Any], count: int) -> list[Any]:
-    """Return up to a number of items, and whether more may follow."""
+    """Return up to a number of items, and whether more may follow: items, or the exception that ended it."""
+    if id(iterator) in _pending:
+        raise _pending.pop(id(iterator))
     items = []
     for _ in range(count):
         try:
             items.append(next(iterator))
         except StopIteration:
             return [items, False]
+        except BaseException as error:
+            if not items:
+                raise
+            _pending[id(iterator)] = error
+            break
     return [items, True]
 
 
@@ -47,8 +59,32 @@ def _aexit(context: Any, error: BaseException | None) -> Any:
     return _await(type(context).__aexit__(context, error and type(error), error, error and error.__traceback__))
 
 
+CHANGING = (list, dict, set, deque, bytearray, OrderedDict, defaultdict, Counter)
+"""Types of data that can change."""
+
+
+def containers(value: Any) -> Iterator[Any]:
+    """Yield the containers in data that can change, outer ones first."""
+    if type(value) in CHANGING:
+        yield value
+    if type(value) in (list, tuple, deque):
+        for each in value:
+            yield from containers(each)
+    elif type(value) in CHANGING and isinstance(value, dict):
+        for each in value.values():
+            yield from containers(each)
+
+
+def containers_of_call(values: list[Any]) -> Iterator[Any]:
+    """Yield the containers in the arguments of the operation "call"."""
+    _, arguments, named = values
+    for each in (*arguments, *named.values()):
+        yield from containers(each)
+
+
 _OPERATIONS: dict[str, Callable[..., Any]] = {
     "call": _call,
+    "track": lambda: None,  # the numbers of containers are reported from here on
     "apply": _apply,
     "next": _next,
     "enter": lambda context: type(context).__enter__(context),
@@ -64,10 +100,15 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
     "item": operator.getitem,
     "set_item": operator.setitem,
     "delete_item": operator.delitem,
+    "floor": math.floor,
+    "ceil": math.ceil,
+    "trunc": math.trunc,
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
 }
-_BUILTIN = "abs bool bytes dir divmod float format hash int isinstance issubclass iter len repr reversed round str"
+_BUILTIN = (
+    "abs bool bytes callable dir divmod float format hash int isinstance issubclass iter len repr reversed round str"
+)
 _OPERATORS = (
     "add sub mul truediv floordiv mod pow matmul and_ or_ xor lshift rshift neg pos invert index "
     "iadd isub imul itruediv ifloordiv imod ipow imatmul iand ior ixor ilshift irshift eq ne lt le gt ge contains"

@@ -5,6 +5,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+from torl.components.programs.guest.operations import operate
 from torl.components.programs.guest.proxies import (
     BINARY,
     ORDERS,
@@ -19,7 +20,7 @@ from torl.components.programs.guest.proxies import (
 from torl.components.programs.guest.unknown import Unknown
 
 _RESULTS = {"bool": bool, "len": int, "str": str, "repr": str, "int": int, "float": float, "index": int, "format": str}
-_UNARY = "neg pos invert abs bool len str repr int float index reversed round bytes format copy"
+_UNARY = "neg pos invert abs bool len str repr int float index reversed round bytes format copy floor ceil trunc"
 
 
 def _binary(name: str, *, swapped: bool = False, is_order: bool = False) -> Callable[[Proxy, Any], Any]:
@@ -28,7 +29,8 @@ def _binary(name: str, *, swapped: bool = False, is_order: bool = False) -> Call
             return Unknown()
         pair = (other, proxy) if swapped else (proxy, other)
         one, two = map(data_of, pair)
-        if one is not Ellipsis and two is not Ellipsis:
+        is_data = one is not Ellipsis and two is not Ellipsis
+        if is_data and is_plain(other) and (is_order or not may_see(proxy)):
             function = getattr(operator, name, None) or getattr(builtins, name)
             return function(one, two)
         if is_plain(other) and (not may_see(proxy) or (is_order and not slot(proxy, "_side").trusting)):
@@ -45,7 +47,7 @@ def _unary(name: str) -> Callable[..., Any]:
         if data is Ellipsis or name == "copy":
             result = do(proxy, name, proxy, *more)
             return _RESULTS[name](result) if type(result) is Unknown and name in _RESULTS else result
-        return (getattr(builtins, name, None) or getattr(operator, name))(data, *more)
+        return operate(name, [data, *more])
 
     return method
 

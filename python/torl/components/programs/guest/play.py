@@ -5,6 +5,7 @@ The program is in another guest, and its objects are proxies here. An operation 
 result of a pass counts only if it knew the results of all its operations.
 """
 
+import array
 import ast
 import json
 import pathlib
@@ -13,7 +14,8 @@ import types
 import unittest
 from typing import Any, TypeGuard
 
-from torl.components.programs.guest.operations import operate
+from torl.components.programs.guest.identity import interned, numbered, rewritten
+from torl.components.programs.guest.operations import containers_of_call, operate
 from torl.components.programs.guest.proxies import Proxy, number_of, with_role
 from torl.components.programs.guest.side import BaseSide
 from torl.components.programs.guest.transfer import TransferError
@@ -77,18 +79,21 @@ class Play(BaseSide):
         self.raised: list[BaseException] = []
         self._classes = set(classes)
         self._raising: set[int] = set()
+        self._containers: dict[int, Any] = {}  # data that are lists and the like, by number in the program
         Unknown.check = self.check
 
     def read(self, code: str, modules: list[str]) -> None:
         """Read the source of the test.
 
         Raises:
-            CannotJudgeError: It does what the judge does not have.
+            CannotJudgeError: The test needs something that the judge does not have.
         """
-        self.tree = ast.parse(code)
+        self.tree, has_identity = rewritten(ast.parse(code))
         self._raising = {node.lineno for node in ast.walk(self.tree) if _raises_by_itself(node)}
         for reason in obstacles(self.tree, modules):
             raise self.obstruct(reason)
+        if has_identity:
+            self.do("track", [])
 
     def attribute(self, name: str) -> Any:
         """Return an attribute of the module of the program."""
@@ -103,13 +108,17 @@ class Play(BaseSide):
             report = self._send(*self._answer(*report["ask"]))
         if report is None:
             return Unknown()
+        numbered(values, report.get("argument_numbers", []), self._containers)
+        found = list(containers_of_call(values)) if "kept" in report else []
+        self._containers |= {number: found[place] for place, number in report.get("kept", ())}
         for place, new in report.get("changed", ()):
             _replace(values[1 if isinstance(place, int) else 2][place], self.decoded(new))
         if "raised" in report:
             error = self.decoded(report["raised"])
             self.raised.append(error)
             raise error
-        return self.decoded(report["value"])
+        value = self.decoded(report["value"])
+        return interned(value, iter(report["numbers"]), self._containers) if "numbers" in report else value
 
     def _send(self, name: str, content: Any) -> dict[str, Any] | None:
         """Return the report of a message, or None if it is not known."""
@@ -131,6 +140,10 @@ class Play(BaseSide):
                 raise LimitError
             report: dict[str, Any] = json.loads(text)
             sys.stdout.write(report.get("printed", ""))
+            for number, data in report.get("data", ()):
+                if number in self._containers:
+                    _replace(self._containers[number], self.decoded(data))
+                self.renew(number, data)
             return report
         self.unknown += 1
         if self.unknown > _MAX_UNKNOWN:
@@ -207,17 +220,22 @@ def _raises_by_itself(node: ast.AST) -> TypeGuard[ast.stmt]:
 def _replace(old: Any, new: Any) -> None:
     """Give a container that the program changed its new content, and so to the containers in it."""
     pairs = [(key, old[key], each) for key, each in new.items() if key in old] if isinstance(old, dict) else []
-    if isinstance(old, list) and len(old) == len(new):
+    if isinstance(old, list | tuple) and len(old) == len(new):
         pairs = [(index, was, each) for index, (was, each) in enumerate(zip(old, new, strict=True))]
     for place, was, each in pairs:
-        if type(was) is type(each) and isinstance(was, list | dict | set):
+        if type(was) is type(each) and isinstance(was, list | tuple | dict | set):
             _replace(was, each)
+        if isinstance(old, tuple):
+            continue
+        if type(was) is type(each) and isinstance(was, list | dict | set):
             new[place] = was
         elif type(was) is type(each) is Proxy and number_of(was) == number_of(each):
             new[place] = was  # with its role
+    if isinstance(old, tuple):
+        return
     if hasattr(old, "shape"):
         old[...] = new
-    elif isinstance(old, list | bytearray):
+    elif isinstance(old, list | bytearray | array.array):
         old[:] = new
     else:
         old.clear()

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from torl.components.programs.guest.operations import operate
+from torl.components.programs.guest.operations import containers, containers_of_call, operate
 from torl.components.programs.guest.side import BaseSide
 from torl.components.programs.guest.transfer import MARK, dumps
 
@@ -30,7 +30,7 @@ class ProgramSide(BaseSide):
     Args:
         index: Number of the test.
         messages: Operations, and results of what the program asked.
-        channel: Where to write reports.
+        channel: Stream of the reports.
         run_others: Runs the tests after this one.
     """
 
@@ -45,11 +45,16 @@ class ProgramSide(BaseSide):
         self._run_others = run_others
         self._messages = messages
         self._next = 0
+        self._tracks = False  # reports the numbers of containers
         self._printed: Callable[[], str] = str
 
     def report(self, content: dict[str, Any]) -> None:
         """Report what came of the last message."""
-        report = dumps({**content, "printed": self._printed()})
+        try:
+            renewed = {"data": changed} if (changed := self.changed_data()) else {}
+        except Exception:
+            renewed = {}  # an object became something that cannot cross
+        report = dumps({**content, **renewed, "printed": self._printed()})
         self._channel.write(f"\n{MARK}{self._index}.{self._next} {report}\n")
         self._channel.flush()
         self._next += 1
@@ -98,9 +103,17 @@ class ProgramSide(BaseSide):
         values: list[Any] = []
         try:
             values = self.decoded(encoded)
-            content["value"] = self.encoded(operate(name, values))
+            self._tracks |= name == "track"
+            if self._tracks:
+                content["argument_numbers"] = [self.number(each) for each in containers(values)]
+            result = operate(name, values)
+            if self._tracks:
+                content["numbers"] = [self.number(each) for each in containers(result)]
+            content["value"] = self.encoded(result)
+            del result
+            content |= self._kept(name, values)
         except BaseException as error:
-            content = {"raised": self.described(error)}
+            content |= {"raised": self.described(error)}
         if name == "call" and values:
             try:
                 content |= self._changes(encoded, values)
@@ -108,6 +121,16 @@ class ProgramSide(BaseSide):
                 obstacle = ValueError("an argument became something that cannot cross")
                 content = {"raised": self.described(obstacle)}
         self.report(content)
+
+    def _kept(self, name: str, values: list[Any]) -> dict[str, Any]:
+        """Return the places and the numbers of the arguments that the program refers to after a call."""
+        arguments = list(containers_of_call(values)) if name == "call" else []
+        found = []
+        for place, count in enumerate(_reference_counts(arguments)):
+            if count > _OWN_REFERENCES + self._tracks and isinstance(arguments[place], list | dict | set):
+                found.append([place, self.number(arguments[place])])
+                self.described(arguments[place])  # from here on reported when it changes
+        return {"kept": found} if found else {}
 
     def _changes(self, before: list[Any], values: list[Any]) -> dict[str, Any]:
         """Return the arguments that a call changed, by index or name."""
@@ -118,10 +141,19 @@ class ProgramSide(BaseSide):
         places += [(name, old_named[name], value) for name, value in named.items()]
         found = []
         for place, was, value in places:
-            changes = isinstance(value, list | dict | set | bytearray | deque) or type(value).__name__ == "ndarray"
+            is_array = type(value).__name__ in ("ndarray", "array")
+            changes = is_array or isinstance(value, list | tuple | dict | set | bytearray | deque)
             if changes and (new := self.encoded(value)) != was:
                 found.append([place, new])
         return {"changed": found} if found else {}
+
+
+def _reference_counts(found: list[Any]) -> list[int]:
+    return [sys.getrefcount(each) for each in found]
+
+
+_holder: list[Any] = [[]]
+[_OWN_REFERENCES] = _reference_counts(list(_holder))  # to an argument that nothing but its message holds
 
 
 def _call(*arguments: Any, **named: Any) -> Any:

@@ -7,13 +7,14 @@ the same reason, except for objects that the test itself makes of the classes th
 
 import operator
 import types
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from torl.components.programs.guest.unknown import Unknown
 
 _MAX_CHUNK = 1024
-_HIDDEN = ("__dict__", "__mro__", "__bases__", "__wrapped__", "__signature__", "__test__", "__iter__")
+_HIDDEN = ("__mro__", "__bases__", "__wrapped__", "__signature__", "__test__", "__iter__")
 _PREDICATES = {"equals", "startswith", "endswith", "issubset", "issuperset", "isdisjoint"}
 """Methods that would learn what is expected, and answer whether they are it."""
 BINARY = "add sub mul truediv floordiv mod divmod pow matmul and_ or_ xor lshift rshift"
@@ -28,9 +29,11 @@ class Side(Protocol):
     """The side of the tests, or of the program.
 
     Attributes:
+        ahead: Items that were read of iterators of the other side, and not used yet, by number.
         trusting: Whether to hand over all data. The program's side has nothing to hide.
     """
 
+    ahead: dict[int, deque[Any]]
     trusting: bool
 
     def do(self, name: str, values: list[Any]) -> Any:
@@ -113,10 +116,7 @@ class Proxy:
         return _items(do(self, "iter", self)) if data is Ellipsis else iter(data)
 
     def __next__(self) -> Any:
-        items, _ = _pair(do(self, "next", self, 1))
-        if not items:
-            raise StopIteration
-        return items[0]
+        return _next_item(self, 1)
 
     def __eq__(self, other: object) -> bool:
         return _compare("eq", self, other)
@@ -174,7 +174,12 @@ def data_of(value: Any) -> Any:
 
 def with_role(value: Any, role: str) -> Any:
     """Return a proxy with a role; any other value unchanged."""
-    return slot(value, "_side").proxy(slot(value, "_found"), role) if type(value) is Proxy else value
+    if type(value) is not Proxy:
+        return value
+    found = {key: each for key, each in slot(value, "_found").items() if key != "data"}
+    made = slot(value, "_side").proxy(found, role)
+    object.__setattr__(made, "_data", data_of(value))
+    return made
 
 
 def do(proxy: Proxy, name: str, *values: Any) -> Any:
@@ -217,8 +222,24 @@ def _compare(name: str, proxy: Proxy, other: Any) -> bool:
 def _items(iterator: Any) -> Iterator[Any]:
     """Yield the items of an iterator of the other side, in chunks that double."""
     count = 1
-    more = type(iterator) is not Unknown
-    while more:
-        items, more = _pair(do(iterator, "next", iterator, count))
-        yield from items
+    while type(iterator) is Proxy:
+        try:
+            yield _next_item(iterator, count)
+        except StopIteration:
+            return
         count = min(2 * count, _MAX_CHUNK)
+
+
+def _next_item(iterator: Proxy, count: int) -> Any:
+    """Return the next item of an iterator, and keep what else of a number of items was read.
+
+    Raises:
+        StopIteration: The iterator has no more items.
+    """
+    ahead = slot(iterator, "_side").ahead.setdefault(number_of(iterator), deque())
+    if not ahead:
+        items, _ = _pair(do(iterator, "next", iterator, count))
+        ahead.extend(items)
+    if not ahead:
+        raise StopIteration
+    return ahead.popleft()

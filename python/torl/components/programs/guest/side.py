@@ -5,6 +5,7 @@ A message names an object of its sender by {"mine": NUMBER, ...}, and an object 
 
 import sys
 import types
+from collections import deque
 from typing import Any
 
 from torl.components.programs.guest.operators import install
@@ -23,6 +24,7 @@ class BaseSide:
     """Both sides.
 
     Attributes:
+        ahead: Items that were read of iterators of the other side, and not used yet, by number.
         own_modules: Names of the modules whose classes cross as classes of this side.
         trusting: Whether to hand over all data to the other side.
     """
@@ -31,11 +33,13 @@ class BaseSide:
     trusting = True
 
     def __init__(self) -> None:
+        self.ahead: dict[int, deque[Any]] = {}
         self._objects: list[object] = []
         self._numbers: dict[int, int] = {}  # of own objects, by id
         self._received: dict[int, Any] = {}  # exceptions, their classes, and functions of the other side, by number
         self._returned: dict[int, int] = {}  # their numbers, by id
         self._proxies: dict[tuple[int, str], Proxy] = {}
+        self._sent: dict[int, Any] = {}  # data of own objects that can change, as sent last
 
     def do(self, name: str, values: list[Any]) -> Any:
         """Return the result of an operation on an object of the other side."""
@@ -88,6 +92,8 @@ class BaseSide:
             found |= {"kind": _KINDS[kind], "name": str(getattr(value, "__name__", ""))}
         elif (data := plain_part(value)) is not None:
             found["data"] = encode(data, self.described, 1)
+            if isinstance(data, list | dict | set):
+                self._sent[found["mine"]] = found["data"]
         if self._is_own(kind):
             found["of"] = {"mine": self.number(kind), "class": kind.__name__}
         return found
@@ -128,11 +134,28 @@ class BaseSide:
         return self._received[number]
 
     def proxy(self, found: dict[str, Any], role: str = "") -> Proxy:
-        """Return the proxy of an object, the same each time, unless it has data, which may change."""
+        """Return the proxy of an object, the same each time."""
         place = (found["mine"], role)
-        if place not in self._proxies or "data" in found:
+        if place not in self._proxies:
             self._proxies[place] = Proxy(self, found, role)
+        elif "data" in found:
+            self.renew(found["mine"], found["data"])
         return self._proxies[place]
+
+    def changed_data(self) -> list[Any]:
+        """Return the number and the data of own objects whose data have changed since they were sent."""
+        found = []
+        for number, was in list(self._sent.items()):
+            self.described(self._objects[number])
+            if self._sent[number] != was:
+                found.append([number, self._sent[number]])
+        return found
+
+    def renew(self, number: int, data: Any) -> None:
+        """Give the proxies of an object the data that it has now."""
+        for (other, _), proxy in list(self._proxies.items()):
+            if other == number:
+                object.__setattr__(proxy, "_data", self.decoded(data))
 
     def _class(self, found: dict[str, Any]) -> Any:
         """Return a class of exceptions like one of the other side, or the same one of a library."""

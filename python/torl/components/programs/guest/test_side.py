@@ -10,6 +10,7 @@ import unittest
 from typing import Any
 
 from torl.components.programs.guest.fixtures import run_test
+from torl.components.programs.guest.identity import install
 from torl.components.programs.guest.play import Play
 from torl.components.programs.guest.transfer import MARK, dumps
 from torl.components.programs.guest.unknown import Unknown
@@ -45,6 +46,7 @@ def run(play: Play, given: dict[str, Any]) -> None:
     module = sys.modules["tests"] = types.ModuleType("tests")
     space = module.__dict__
     space["__file__"] = "tests.py"
+    install(space)
     exec(compile(given["setup"], "setup.py", "exec"), space)
     for name in given["names"]:
         try:

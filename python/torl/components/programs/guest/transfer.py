@@ -4,10 +4,12 @@ Numbers, texts, lists, None and truth values are themselves; other data are obje
 object crosses as a handle, with its data if its class derives from a type of data.
 """
 
+import array
 import builtins
 import datetime
 import decimal
 import fractions
+import importlib
 import json
 import sys
 import uuid
@@ -48,6 +50,8 @@ _ARGUMENTS: dict[type, Callable[[Any], list[Any]]] = {
 _ZONES = (type(None), datetime.timezone)
 _NAMES = {kind: name for name, kind in _CONSTRUCTED.items()}
 _DICTIONARIES = {dict: "dict", defaultdict: "defaultdict", Counter: "counter", OrderedDict: "ordered"}
+_VIEWS = {type(getattr(kind(), name)()): name for kind in (dict, OrderedDict) for name in ("keys", "items", "values")}
+_LIBRARIES = ("builtins", "collections", "collections.abc", "abc", "enum", "numbers")
 _CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "tuple": tuple,
     "set": set,
@@ -56,6 +60,9 @@ _CONTAINERS: dict[str, Callable[[Any], Any]] = {
     "dict": dict,
     "ordered": OrderedDict,
     "counter": lambda items: Counter(dict(items)),
+    "keys": lambda items: dict.fromkeys(items).keys(),
+    "items": lambda items: dict(items).items(),
+    "values": lambda items: dict(enumerate(items)).values(),
 }
 
 
@@ -93,22 +100,37 @@ def _encode_data(value: Any, kind: Any, inner: Callable[[Any], Any]) -> Any:
         return {"tuple": [inner(each) for each in tuple.__iter__(value)]}
     if kind in _DICTIONARIES:
         pairs = [[inner(key), inner(each)] for key, each in dict.items(value)]
-        return {_DICTIONARIES[kind]: pairs}
+        return {_DICTIONARIES[kind]: [inner(value.default_factory), pairs] if kind is defaultdict else pairs}
     if kind is set or kind is frozenset:
         return {kind.__name__: [inner(each) for each in value]}
     if kind is bytes or kind is bytearray:
         return {kind.__name__: value.hex()}
     if kind is deque:
         return {"deque": [inner(each) for each in value]}
-    if kind in (type({}.keys()), type({}.items())):
-        return {"set": [inner(each) for each in value]}  # compares like one
+    if kind in _VIEWS:
+        return {_VIEWS[kind]: [inner(each) for each in value]}
     if kind in _ARGUMENTS and isinstance(getattr(value, "tzinfo", None), _ZONES):
         return {_NAMES[kind]: [inner(each) for each in _ARGUMENTS[kind](value)]}
-    if kind is type and vars(builtins).get(name := type.__dict__["__name__"].__get__(value)) is value:
+    if issubclass(kind, type) and (name := _library_name(value)) is not None:
         return {"type": name}
+    if kind.__module__ == "array" and kind.__name__ == "array":
+        return {"numbers": [value.typecode, inner(value.tolist())]}
     if value is Ellipsis or value is NotImplemented:
         return {"constant": repr(value)}
     return _encode_array(value, kind, inner)
+
+
+def _library_name(value: type) -> str | None:
+    """Return the module and the name of a class of `_LIBRARIES`, exceptions aside, or None."""
+    module, name = (type.__dict__[each].__get__(value) for each in ("__module__", "__name__"))
+    is_known = module in _LIBRARIES and vars(sys.modules.get(module, builtins)).get(name) is value
+    is_exception = issubclass(value, BaseException) and module != "builtins"
+    return f"{module}.{name}" if is_known and not is_exception else None
+
+
+def is_library_class(value: object) -> bool:
+    """Whether both sides have a class under the same name."""
+    return issubclass(type(value), type) and _library_name(value) is not None  # type: ignore[arg-type]
 
 
 def _encode_array(value: Any, kind: type, inner: Callable[[Any], Any]) -> Any:
@@ -159,7 +181,11 @@ def decode(value: Any, handled: Callable[[dict[str, Any]], Any]) -> Any:
         data = bytes.fromhex(content)
         return data if tag == "bytes" else bytearray(data)
     if tag == "type":
-        return vars(builtins)[content] if isinstance(vars(builtins)[content], type) else None
+        module, _, name = content.rpartition(".")
+        found = vars(importlib.import_module(module))[name] if module in _LIBRARIES else None
+        return found if isinstance(found, type) else None
+    if tag == "numbers":
+        return array.array(content[0], decode(content[1], handled))
     if tag == "constant":
         return Ellipsis if content == "Ellipsis" else NotImplemented
     if tag in ("array", "scalar"):
@@ -170,7 +196,7 @@ def decode(value: Any, handled: Callable[[dict[str, Any]], Any]) -> Any:
         return numpy.array(decode(content[2], handled), content[0]).reshape(content[1])
     items = decode(content, handled)
     if tag == "defaultdict":
-        return defaultdict(None, items)
+        return defaultdict(items[0] if callable(items[0]) else None, items[1])
     if tag in _CONSTRUCTED:
         return _CONSTRUCTED[tag](*items)
     return _CONTAINERS[tag](items)

@@ -1,4 +1,4 @@
-"""What tests do that the judge does not have: it would reach the program only in the same process."""
+"""Obstacles in the code of a test: actions that reach the program only in the same process."""
 
 import ast
 from collections.abc import Iterator, Sequence
