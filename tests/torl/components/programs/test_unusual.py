@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from torl.components.programs import Judge, Test, TestStatus, TestSuite
+from torl.base.errors import SandboxError
+from torl.components.programs import InputTest, Judge, Test, TestStatus, TestSuite
 from torl_sandbox import SandboxPool
 from unusual_programs import UNUSUAL
 from unusual_tests import module_of
@@ -57,3 +58,21 @@ async def test_a_test_that_says_nothing_is_not_judged(pool: SandboxPool, code: s
         for verdict in await judge.judge(program, TestSuite(tests)):
             assert verdict.status is TestStatus.NOT_JUDGED
             assert verdict.message
+
+
+async def test_tests_after_the_first_failure_are_not_run(pool: SandboxPool) -> None:
+    judge = Judge(pool)
+    await judge.start()
+    suite = TestSuite(tuple(InputTest(f"{n}\n", f"{n}\n") for n in range(40)))
+    found = await judge.judge("n = int(input())\nprint(n if n < 9 else 0)", suite, stop_at_failure=True)
+    expected = [TestStatus.PASSED] * 9 + [TestStatus.WRONG] + [TestStatus.NOT_RUN] * 30
+    assert [each.status for each in found] == expected
+
+
+async def test_an_error_of_the_sandbox_is_raised_as_it_is() -> None:
+    pool = SandboxPool(workers=1)
+    judge = Judge(pool)
+    await judge.start()
+    pool.close()
+    with pytest.raises(SandboxError):
+        await judge.judge("", TestSuite((InputTest("", ""), InputTest("", ""))))
