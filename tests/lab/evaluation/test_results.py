@@ -310,11 +310,11 @@ def test_models_have_the_names_of_their_directories(tmp_path: Path, monkeypatch:
         ("torl:demo/base_model", "base_model", "torl:demo/base_model"),
         ("Qwen/Qwen2.5-Math-1.5B", "Qwen2.5-Math-1.5B", "Qwen/Qwen2.5-Math-1.5B"),
     ):
-        found = _models(read_arguments([argument, "--suite", "aime24"]))
+        found = _models(read_arguments([argument, "--suite", "aime24"]), judges_programs=False)
         assert {name: config.model.path for name, config in found.items()} == {label: model}
     for label in ("", ".", "..", "a/b"):
         with pytest.raises(ConfigError, match=re.escape(f"the label {label!r} is invalid or already used")):
-            _models(read_arguments([f"{label}={run}", "--suite", "aime24"]))
+            _models(read_arguments([f"{label}={run}", "--suite", "aime24"]), judges_programs=False)
 
 
 def test_sets_with_common_problems_have_a_note(tmp_path: Path) -> None:

