@@ -13,16 +13,13 @@ from typing import IO, Any, Final
 
 from torl.base.types.problems import SOLUTIONS, TESTS
 from torl.components.programs import Judge, TestStatus, unpack_suite
+from torl.components.programs.judge_host import make_judge_pool
 from torl.run.display.console import Console
 from torl.run.records.files import append_atomically, atomic_write
 from torl_lab.curation.candidates import DroppedRows
 from torl_lab.curation.problem_files import encode_rows
-from torl_sandbox import SandboxPool
 
 _BATCH_SIZE: Final = 64  # problems judged at once, and between writes of the cache
-_SECONDS: Final = 120.0  # limits of the pool, below which each test has its own
-_MEMORY: Final = 2 << 30
-_OUTPUT: Final = 64 << 20
 _NO_SOLUTION: Final = "no_solution"
 
 
@@ -50,9 +47,7 @@ async def keep_solved(
     known = _read_cache(cache)
     problems.seek(0)
     with (
-        SandboxPool(
-            cpu_seconds=_SECONDS, wall_seconds=2 * _SECONDS, memory_bytes=_MEMORY, output_bytes=_OUTPUT
-        ) as pool,
+        make_judge_pool() as pool,
         console.progress("judging solutions", count) as wait,
     ):
         judge = Judge(pool)

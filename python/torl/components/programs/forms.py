@@ -82,7 +82,7 @@ def keep_largest(suite: TestSuite, max_tests: int | None) -> TestSuite:
     """
     if max_tests is None or len(suite.tests) <= max_tests:
         return suite
-    sizes = {index: _input_size(test) for index, test in enumerate(suite.tests) if index >= suite.public}
+    sizes = {index: input_size(test) for index, test in enumerate(suite.tests) if index >= suite.public}
     largest = sorted(sizes, key=lambda index: (-sizes[index], index))[: max(0, max_tests - suite.public)]
     chosen = [*range(min(suite.public, max_tests)), *sorted(largest)]
     return replace(suite, tests=tuple(suite.tests[index] for index in chosen), public=min(suite.public, len(chosen)))
@@ -137,7 +137,8 @@ def unreadable(message: str) -> InvalidTestsError:
     return InvalidTestsError("unreadable_tests", message)
 
 
-def _input_size(test: Test) -> int:
+def input_size(test: Test) -> int:
+    """Return the length of a test's input in characters, by which tests are ordered by difficulty."""
     match test:
         case InputTest(stdin):
             return len(stdin)

@@ -43,10 +43,10 @@ class JudgeHost:
             SandboxError: The workers do not start, or fail their self-test.
         """
         if context.cluster.is_remote:
-            self._sandbox = ClusterSandbox(_make_pool)
+            self._sandbox = ClusterSandbox(make_judge_pool)
             await self._sandbox.start(context.cluster)
         else:
-            self._sandbox = SandboxHost(_make_pool)
+            self._sandbox = SandboxHost(make_judge_pool)
             await self._sandbox.start(context.progress)
         judge = Judge(self._sandbox)
         await judge.start()
@@ -80,10 +80,18 @@ def suite_of(problem: Problem) -> TestSuite:
             f"problem {problem.id!r} has no tests: programs are judged on problems with a column {TESTS!r}, or on a "
             "public set of programs (torl data sources)"
         )
-    return unpack_suite(packed)
+    suite = unpack_suite(packed)
+    if not suite.tests:  # any program would pass
+        raise RewardError(f"problem {problem.id!r} has an empty list of tests")
+    return suite
 
 
-def _make_pool() -> SandboxPool:
+def make_judge_pool() -> SandboxPool:
+    """Start a pool for a judge, which sets lower limits for each test.
+
+    Raises:
+        SandboxError: The workers do not start.
+    """
     return SandboxPool(
         cpu_seconds=_CPU_SECONDS,
         wall_seconds=2 * _CPU_SECONDS,

@@ -10,7 +10,8 @@ from typing import Final, Literal
 from torl.base.component import RunContext
 from torl.base.options import PositiveInt, Section
 from torl.base.types import Grade, Group, Trajectory
-from torl.components.programs import InputTest, TestStatus, TestSuite, TestVerdict
+from torl.components.programs import TestStatus, TestSuite, TestVerdict
+from torl.components.programs.forms import input_size
 from torl.components.programs.judge_host import JudgeHost, suite_of
 from torl.components.programs.submission import find_program
 from torl.components.rewards.reward import Reward
@@ -98,7 +99,7 @@ class TestsReward(Reward):
             key = f"{group.trajectories[0].group_id}/{group.prompt.problem.id}"
             drawn = random.Random(hashlib.blake2b(key.encode(), digest_size=8).digest())
             return sorted(drawn.sample(range(count), limit))
-        return sorted(sorted(range(count), key=lambda index: -_length(suite, index))[:limit])
+        return sorted(sorted(range(count), key=lambda index: -input_size(suite.tests[index]))[:limit])
 
     def _grade(self, trajectory: Trajectory, program: str | None, verdicts: Sequence[TestVerdict]) -> Grade:
         options = self.options
@@ -118,8 +119,3 @@ class TestsReward(Reward):
 
 
 _PASSED: Final = (TestStatus.PASSED, TestStatus.NOT_RUN)
-
-
-def _length(suite: TestSuite, index: int) -> int:
-    test = suite.tests[index]
-    return len(test.stdin) if isinstance(test, InputTest) else len(repr(test))

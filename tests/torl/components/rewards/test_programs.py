@@ -100,6 +100,11 @@ def test_a_function_is_judged_by_its_results() -> None:
     assert found[1].detail == "wrong: test 2 of 2: returned 4"
 
 
+def test_an_empty_list_of_tests_is_an_error() -> None:
+    with pytest.raises(RewardError, match="has an empty list of tests"):
+        grades([block(RIGHT)], TestSuite(()))
+
+
 def test_a_problem_without_tests_stops_the_run() -> None:
     async def work() -> None:
         reward = TestsReward()
