@@ -24,10 +24,10 @@ WRONG = {
         "import unittest\nfrom solution import f\nclass T(unittest.IsolatedAsyncioTestCase):\n"
         "    async def test(self): self.assertEqual(await f(), 2)\n",
     ),
-    "a refused order is no exception of the program": module_of(
+    "the program does not raise for an order that the judge refuses": module_of(
         _M, "import pytest\nfrom solution import M\ndef test():\n    with pytest.raises(TypeError):\n        M(1) < 5\n"
     ),
-    "a refused sum is no exception of the program": asserted(
+    "the program does not raise for a sum that the judge refuses": asserted(
         "def f(): return type('M', (), {'__add__': lambda *a: 1})()\n",
         "try: f() + 1\nexcept TypeError: pass\nelse: assert False",
     ),

@@ -30,7 +30,7 @@ class LearnedBatch:
         records: Records of the step. Their advantages say which episodes are in the batch.
         step: Step.
         config: Configuration of the step.
-        read_numbers: Function that reads the learner's numbers of tokens. Without it, there are none.
+        read_numbers: Function that reads the learner's per-token values. None skips them.
     """
 
     records: Sequence[TrajectoryRecord]

@@ -179,7 +179,7 @@ class ChatMessage:
 
     Attributes:
         parts: The text outside the thinking, and the calls, in order.
-        thinking: The closed thinking, without its tags; None if there is none. Thinking that is not closed is text
+        thinking: Closed thinking without its tags, or None. Thinking that is not closed is text
             without calls.
     """
 

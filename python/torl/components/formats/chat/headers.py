@@ -110,7 +110,7 @@ class _Object:
 
     Attributes:
         start: Place of its first character.
-        stop: Place after it, or where it is no longer JSON.
+        stop: Index after the JSON, or of the first character that is not JSON.
         end: Place after the call that it would be.
         is_whole: Whether it is complete.
         is_tagged: Whether it follows <|python_tag|>.
